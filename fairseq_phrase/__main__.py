@@ -12,7 +12,6 @@ from importlib import import_module
 from pathlib import Path
 
 import fairseq_phrase
-from fairseq_phrase.text import did_you_mean
 
 PREFIX = "fairseq-phrase-"
 USAGE = f"""usage: fairseq-phrase COMMAND ARGUMENTS, the same as {PREFIX}COMMAND ARGUMENTS
@@ -61,9 +60,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _refuse(name: str, names: list[str]) -> None:
-    hint = did_you_mean(name, names)
     print(
-        f"fairseq-phrase: error: unknown command '{name}' (choose from {', '.join(names)}){hint}",
+        f"fairseq-phrase: error: unknown command '{name}' (choose from {', '.join(names)})",
         file=sys.stderr,
     )
     sys.exit(2)

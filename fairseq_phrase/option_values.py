@@ -18,7 +18,5 @@ WHOLE_WORDS = "none"
 LABELLED = ("word", "sentence")
 #: The languages of the synthetic corpus.
 SYNTHETIC_LANGUAGES = ("de", "en")
-#: The longest sentence of the synthetic corpus, in words.
-MAX_WORDS = 30
 #: Formal languages of outputs, ``--form``.
 FORMS = ("calls", "lambda", "regex", "sql")

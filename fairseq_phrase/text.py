@@ -12,7 +12,6 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -75,6 +74,13 @@ def find_text(prefix: str, language: str) -> Path:
             require_file(path, "text")
             return path
     raise UserError(f"neither {plain} nor {plain}.gz is there")
+
+
+def named_path(argument: str) -> tuple[str, Path]:
+    """Split ``[NAME=]PATH`` into the name, which may be empty, and the path, which may contain ``=``."""
+    is_path = Path(argument).exists()
+    name, _, path = ("", "", argument) if is_path else argument.rpartition("=")
+    return name, Path(path)
 
 
 def require_file(path: Path, kind_of_file: str) -> None:
@@ -244,19 +250,3 @@ def markdown_table(
         disable_numparse=True, colalign=["left"] * (len(headings) - numbers) + ["right"] * numbers,
     )  # fmt: skip
     return table
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name, ``; did you mean NAME?``.
-
-    It is empty if no name is similar. Capitals count as small letters.
-    """
-    by_small = {known.lower(): known for known in names}
-    near = get_close_matches(name.lower(), by_small, n=1, cutoff=0.65)
-    return suggestion(by_small[small] for small in near)
-
-
-def suggestion(names: Iterable[str]) -> str:
-    """Return the end of a message, ``; did you mean A or B?``; empty without names."""
-    similar = list(dict.fromkeys(names))
-    return f"; did you mean {' or '.join(similar)}?" if similar else ""

@@ -8,7 +8,6 @@ from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of, require
 from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import ON_ERROR, SUBWORD_MODELS, WHOLE_WORDS
-from fairseq_phrase.text import did_you_mean
 
 # Text that is already binarized keeps all its lines, so no line can be skipped.
 _ON_ERROR = tuple(choice for choice in ON_ERROR if choice != "skip")
@@ -66,10 +65,7 @@ def main(namespace: argparse.Namespace) -> None:
         raise UserError(f"--lang {language} is neither the source language nor the target language")
     kinds = (*SUBWORD_MODELS, WHOLE_WORDS)
     if args["bpe"] not in kinds and not args["bpe"].startswith("gpt2:"):
-        raise UserError(
-            f"--bpe {args['bpe']}: expected one of {', '.join(kinds)} or gpt2:FOLDER"
-            + did_you_mean(args["bpe"], kinds)
-        )
+        raise UserError(f"--bpe {args['bpe']}: expected one of {', '.join(kinds)} or gpt2:FOLDER")
     require_parsers(args["parser"])
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and does not need fairseq.

@@ -20,7 +20,6 @@ from fairseq_phrase.optional_packages import fairseq_needed
 from fairseq_phrase.repairs.ending import end_quickly
 from fairseq_phrase.repairs.late_imports import import_late
 from fairseq_phrase.repairs.mkl import advice
-from fairseq_phrase.repairs.suggestions import fail
 
 _OUTPUT = "standard output"
 _PACKAGE = Path(fairseq_phrase.__file__).resolve().parent
@@ -37,10 +36,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of a command's arguments.
-
-    Defaults are in the help, ``--version`` works, and similar names are suggested for a misspelt one.
-    """
+    """The parser of a command's arguments, with defaults in the help and ``--version``."""
 
     def __init__(self, **options: Any):
         super().__init__(formatter_class=HelpFormatter, **options)
@@ -50,8 +46,8 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Exit with a message of one line."""
-        fail(self, message)
+        """Exit with one line: argparse's own message follows all options, which hide it."""
+        self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
 
 
 class MixedParser(CommandParser):

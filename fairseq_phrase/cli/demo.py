@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from fairseq_phrase.cli.arguments import add, loading, positive, require_parsers
 from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.text import named_path
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -42,14 +42,14 @@ def named_paths(arguments: Sequence[str]) -> dict[str, str]:
     """
     paths: dict[str, str] = {}
     for argument in arguments:
-        name, _, path = ("", "", argument) if Path(argument).exists() else argument.rpartition("=")
-        resolved = Path(path).resolve()
+        name, path = named_path(argument)
+        resolved = path.resolve()
         folder = resolved.parent if resolved.is_file() else resolved
         folder = folder.parent if folder.name.startswith("seed") else folder
         name = name or folder.name
         if name in paths:
             raise UserError(f"two models are named '{name}': name them, NAME={path}")
-        paths[name] = path
+        paths[name] = str(path)
     return paths
 
 

@@ -1,4 +1,4 @@
-"""``fairseq-phrase-inspect``: show or verify the content of a data directory."""
+"""``fairseq-phrase-inspect``: show the content of a data directory."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-inspect",
         description="Show the content of a data directory: what made its parses, statistics of words "
-        "and trees, and some sentences with their trees. With --check, verify it instead. Lines "
-        "are lines of the text's file, from 1. Of a checkpoint or a bundle, show its identity "
-        "record: what the model was trained with.",
+        "and trees, and some sentences with their trees. Lines are lines of the text's file, from 1. "
+        "Of a checkpoint or a bundle, show its identity record: what the model was trained with.",
         epilog="Exit status: 0 if no error is found, 2 if something is missing or broken.",
     )
     # fmt: off
@@ -40,12 +39,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="the data directory, or the model")
     parser.add_argument("--subset", action="append", metavar="SUBSET", dest="splits",
         help="a split, as train or train.de-en; may be repeated (default: all)")
-    parser.add_argument("--check", action="store_true",
-        help="verify every record against its text, and all files against their fingerprints; stop "
-        "at the first broken record and print its number")
     drawn = parser.add_argument_group("sentences")
     drawn.add_argument("--sentences", type=_natural, metavar="N",
-        help="draw the trees of N sentences, chosen at random (default: 1; none with --check)")
+        help="draw the trees of N sentences, chosen at random (default: 1)")
     drawn.add_argument("--line", type=positive, action="append", metavar="K", dest="lines",
         help="draw this line of --subset (default: of the first split), without statistics; may be "
         "repeated")
@@ -54,8 +50,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 @command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    if args.check and (args.lines or args.sentences):
-        make_parser().error("--check draws nothing: leave out --sentences and --line")
     if args.lines and args.sentences is not None:
         make_parser().error("--line names the sentences: leave out --sentences")
     if args.data.is_file() or (args.data / "config.json").is_file():
@@ -65,15 +59,12 @@ def main(args: argparse.Namespace) -> None:
         return
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # for a terminal without box-drawing characters
-    from fairseq_phrase.lab.inspection.integrity import load_dictionaries
+    from fairseq_phrase.lab.inspection.sentence_blocks import load_dictionaries
 
     by_language: list[list[Any]] = []
     for number, manifest in enumerate(_manifests(args.data)):
         splits = _splits(args.data, manifest, args.splits)
         dictionaries = load_dictionaries(args.data, manifest)
-        if args.check:
-            _check(args.data, manifest, splits, dictionaries)
-            continue
         if not args.lines:
             if number:
                 print()
@@ -126,23 +117,6 @@ def _progress(action: str, manifest: Manifest, splits: list[str]) -> tqdm:
     total = sum(manifest.splits[split].sentences for split in splits)
     title = f"{action} {manifest.language}"
     return tqdm(desc=title, total=total, unit="sentence", unit_scale=True, leave=False)
-
-
-def _check(
-    directory: Path, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
-) -> None:
-    from fairseq_phrase.lab.inspection.integrity import verify_split
-
-    with _progress("checking", manifest, splits) as progress:
-        for split in splits:
-            verify_split(directory, manifest, split, dictionaries, progress.update)
-    for split in splits:
-        record = manifest.splits[split]
-        print(
-            f"{split} ({manifest.language}): {record.sentences:,} sentences, {record.words:,} words, "
-            f"{record.subwords:,} subwords: every record is whole, all {len(record.checksums)} files "
-            "are unchanged"
-        )
 
 
 def _overview(

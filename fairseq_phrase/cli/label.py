@@ -35,10 +35,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--subset", metavar="SUBSET",
         help="label this split of DATA (test, valid), not standard input")
     parser.add_argument("--scores", action="store_true",
-        help="with --subset, print scores to standard error: accuracy, that of unknown words, F1 "
-        "of spans for BIO labels, and precision and recall of each label. Unknown words are not in the "
-        "dictionary: training has them fewer than --min-count times. (fairseq-phrase-report "
-        "--known-words counts those that training does not have at all)")
+        help="with --subset, print scores to standard error: accuracy, F1 of spans for BIO labels, and "
+        "precision and recall of each label")
     add(parser, "--source-parser", "--allow-difference", "--strict-identity")
     parser.add_argument("--max-tokens", type=positive, metavar="N",
         help="tokens in a batch, at most (default: 1000 on a CPU, 12000 on a GPU)")
@@ -64,7 +62,6 @@ def main(args: argparse.Namespace) -> None:
 
 def _label_text(args: argparse.Namespace) -> None:
     """Label files, or standard input."""
-    from fairseq_phrase.inference.constraints import ParallelTexts
     from fairseq_phrase.inference.labelling import BUFFER_SIZE, load_labeller, read_labeller
     from fairseq_phrase.inference.output_files import output_key
 
@@ -79,7 +76,7 @@ def _label_text(args: argparse.Namespace) -> None:
     def key(parses: Sequence[Path]) -> Key:
         return output_key(vars(args), parses, read_labeller)
 
-    write_output(args, ParallelTexts(), predict, key, ("labelling", "labelled"))
+    write_output(args, predict, key, ("labelling", "labelled"))
 
 
 def _label_split(args: argparse.Namespace) -> None:
@@ -92,10 +89,4 @@ def _label_split(args: argparse.Namespace) -> None:
     out.write("".join(f"{line}\n" for line in split.predicted).encode())
     out.flush()
     if args.scores:
-        known_words = labeller.known_words() if split.words is not None else None
-        if split.words is not None and known_words is None:
-            print(
-                f"unknown words are not scored, because {args.data} has no training text",
-                file=sys.stderr,
-            )
-        print(describe_scores(split, known_words), file=sys.stderr)
+        print(describe_scores(split), file=sys.stderr)

@@ -18,7 +18,6 @@ from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
     from fairseq_phrase.data.store.outputs import Key
-    from fairseq_phrase.inference.constraints import ParallelTexts
     from fairseq_phrase.inference.output_files import Chunks, Outputs, Predict, Shard
 
 
@@ -52,22 +51,20 @@ def _shard(text: str) -> Shard:
 
 def write_output(
     args: argparse.Namespace,
-    texts: ParallelTexts,
     predict: Predict,
     key: Callable[[Sequence[Path]], Key],
     verb: tuple[str, str],
     *,
-    live: bool = True,
+    target: Path | None = None,
 ) -> None:
     """Write the output for the command's files, or for standard input.
 
     Args:
         args: the options of the command. In parts of few lines, ``buffer_size`` gets smaller.
-        texts: the other texts of each line.
         predict: computes the output for chunks of lines.
         key: makes the key of the output, of the files of the text's parses.
         verb: what is done with lines, and what was done, for messages ("labelling", "labelled").
-        live: whether lines of a pipe or a terminal may be answered as they come.
+        target: a file of given translations.
 
     Raises:
         UserError: a text or its parses are missing, or a pipe is to be divided into parts; see also
@@ -75,7 +72,7 @@ def write_output(
     """
     from tqdm import tqdm
 
-    from fairseq_phrase.inference.raw_lines import numbered
+    from fairseq_phrase.inference.raw_lines import numbered, parallel_lines
     from fairseq_phrase.inference.source_parses import find_parses
 
     out, shard = standard_stream("stdout"), args.shard
@@ -90,8 +87,9 @@ def write_output(
         args.buffer_size = min(args.buffer_size, max(1, total // shard.parts))
     text_parses = find_parses(args.inputs, args.path, args.data, args.source_parser)
     files, parses = text_parses or ([], None)
-    is_live = is_live and live and args.out is None
-    chunks: Chunks = numbered(texts.lines(lines, parses), args.buffer_size, live=is_live)
+    is_live = is_live and args.out is None
+    given_lines = parallel_lines(lines, target, parses)
+    chunks: Chunks = numbered(given_lines, args.buffer_size, live=is_live)
     if shard:
         chunks = (chunk for chunk in chunks if shard.holds(chunk[0], total))
     of_bar = None if shard else total

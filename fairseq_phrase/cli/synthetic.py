@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from fairseq_phrase.cli.command import CommandParser, command
-from fairseq_phrase.option_values import MAX_WORDS
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -20,8 +19,6 @@ def make_parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{split}", type=_count, default=size, metavar="N",
             help=f"sentence pairs in {split}")
     parser.add_argument("--seed", type=int, default=1, help="same seed, same files")
-    parser.add_argument("--max-words", type=_count, default=MAX_WORDS, metavar="N",
-        help="longest sentence")
     return parser
 
 
@@ -38,7 +35,7 @@ def main(args: argparse.Namespace) -> None:
 
     # The held-out splits come first, because they must not depend on the size of the training split.
     sizes = {"valid": args.valid, "test": args.test, "train": args.train}
-    write_corpus(args.out, sizes, args.seed, args.max_words)
+    write_corpus(args.out, sizes, args.seed)
     for split, size in sizes.items():
         print(
             f"{split}: {size} sentence pairs" if size else f"{split}: 0 asked for, no file written"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_phrase.cli.arguments import add, engine_of, loading, positive, require_parsers
+from fairseq_phrase.cli.arguments import add, loading, positive, require_parsers
 from fairseq_phrase.cli.command import MixedParser, command
 from fairseq_phrase.cli.raw_text import add_output, write_output
 from fairseq_phrase.errors import UserError
@@ -17,6 +17,8 @@ from fairseq_phrase.inference.search_options import SearchOptions
 
 if TYPE_CHECKING:
     from fairseq_phrase.data.store.outputs import Key
+    from fairseq_phrase.inference.output_files import Chunks, Outputs
+    from fairseq_phrase.inference.search import Hypothesis
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -35,7 +37,7 @@ def make_parser() -> argparse.ArgumentParser:
         "with FILE.conllu or FILE.ptb. Without DATA it is the one that the checkpoint was trained with")
     parser.add_argument("--path", metavar="CHECKPOINT",
         help="checkpoint or bundle; for an ensemble several, with : between them")
-    parser.add_argument("--beam", type=positive, metavar="N",
+    parser.add_argument("--beam", type=positive, default=5, metavar="N",
         help="the beam's size (default: 5)")
     parser.add_argument("--nbest", type=positive, default=1, metavar="N",
         help="write the N best translations of each line, one a line")
@@ -49,14 +51,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--buffer-size", type=positive, default=512, metavar="N",
         help="sort at most N lines by length. The first lines, and lines of a pipe or a terminal, do not "
         "wait for so many")
-    parser.add_argument("--constraints", type=Path, metavar="FILE",
-        help="what the translation of each line must have, in any order: a line for each line, with tabs "
-        "between several texts, empty for nothing")
-    parser.add_argument("--prefix", type=Path, metavar="FILE",
-        help="how the translation of each line must begin: a line for each line, empty for nothing")
-    parser.add_argument("--glossary", type=Path, metavar="FILE",
-        help="lines of a source term, a tab and its translation. The translation of a line with the term "
-        "must have it")
     parser.add_argument("--score", type=Path, metavar="FILE",
         help="translate nothing: write the score of each line's translation in this file, one a line")
     parser.add_argument("--alignments", action="store_true",
@@ -66,17 +60,8 @@ def make_parser() -> argparse.ArgumentParser:
         help="replace each unknown word of a translation by the word of the line that is aligned to it")
     parser.add_argument("--unk-dictionary", type=Path, metavar="FILE",
         help="with --replace-unk: lines of a word and its translation, which is written instead")
-    parser.add_argument("--sampling", action="store_true",
-        help="draw each subword by its probability instead of a search, for back-translation")
-    parser.add_argument("--sampling-topk", type=positive, metavar="N",
-        help="draw from the N most probable subwords")
-    parser.add_argument("--sampling-topp", type=float, metavar="P",
-        help="draw from the fewest most probable subwords that together have the probability P")
-    parser.add_argument("--temperature", type=float, metavar="T",
-        help="divide the scores of subwords by T before each draw (default: 1)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of --sampling")
     add_output(parser, "translate", "translated")
-    add(parser, "--workers", "--engine", "--ray-address", "--device", "--user-dir")
+    add(parser, "--device", "--user-dir")
     add(parser, "--source-parser", "--allow-difference", "--strict-identity")
     parser.add_argument("--source-tokenized", action="store_true",
         help="for data of tokenized text: the lines are tokenized in the same way (default: raw text, "
@@ -88,35 +73,50 @@ def make_parser() -> argparse.ArgumentParser:
 
 @command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    search_options = (args.constraints, args.prefix, args.glossary, args.sampling)
-    if args.score and (args.nbest > 1 or any(search_options)):
-        raise UserError("--score scores the translations of a file: remove the options of a search")
+    if args.score and args.nbest > 1:
+        raise UserError("--score scores the translations of a file: remove --nbest")
     if args.unk_dictionary and not args.replace_unk:
         raise UserError("--unk-dictionary needs --replace-unk")
     args.path, args.data, args.inputs = _model_data_and_texts(args.inputs, args.path)
     values = vars(args) | {"replace_unk": args.unk_dictionary or args.replace_unk}
     search = SearchOptions(**{field.name: values[field.name] for field in fields(SearchOptions)})
     require_parsers(args.source_parser)
-    engine = engine_of(vars(args))
-    from fairseq_phrase.inference.constraints import ParallelTexts
     from fairseq_phrase.inference.output_files import output_key
-    from fairseq_phrase.inference.translation_jobs import (
-        TranslationWorker,
-        translated_chunks,
-        with_gpus,
-    )
+    from fairseq_phrase.inference.translator import load
 
-    engine = with_gpus(engine, args.device)
-    texts = ParallelTexts(args.constraints, args.prefix, args.score)
-    make = partial(TranslationWorker, args, partial(loading, args), texts, search)
+    options = loading(args)  # it imports --user-dir, whose task the checkpoint may have
+
+    def predict(chunks: Chunks) -> Outputs:
+        model = load(
+            args.path,
+            args.data,
+            source_tokenized=args.source_tokenized,
+            target_tokenized=args.target_tokenized,
+            **options,
+        )
+        with closing(model.in_chunks(chunks, search)) as translated:
+            for chunk in translated:
+                lines = (
+                    output_line(hypothesis, args)
+                    for hypotheses in chunk
+                    for hypothesis in hypotheses
+                )
+                yield len(chunk), "".join(lines).encode()
 
     def key(parses: Sequence[Path]) -> Key:
-        loading(args)  # it imports --user-dir, whose task the checkpoint may have
         return output_key(vars(args), parses)
 
-    live = engine.is_this_process
-    predict = partial(translated_chunks, make, engine)
-    write_output(args, texts, predict, key, ("translating", "translated"), live=live)
+    write_output(args, predict, key, ("translating", "translated"), target=args.score)
+
+
+def output_line(hypothesis: Hypothesis, args: argparse.Namespace) -> str:
+    """Write a hypothesis as a line, in the columns that the options ask for."""
+    columns = [] if args.score else [hypothesis.text]
+    if args.scores or args.score:
+        columns.insert(0, "" if hypothesis.score is None else f"{hypothesis.score:.4f}")
+    if args.alignments:
+        columns.append(" ".join(f"{source}-{target}" for source, target in hypothesis.alignment))
+    return "\t".join(columns) + "\n"
 
 
 def _model_data_and_texts(

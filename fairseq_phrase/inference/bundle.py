@@ -140,7 +140,6 @@ def write_bundle(
     record = task.identity if is_recorded else identity_of(saved.state, checkpoint)
     saved.state["task_state"] |= {"identity": record.as_dict(), "checkpoint": ""}
     described = _described(saved, languages)
-    described["packages"] = packages_of(record, manifest)
     described["aliases"] = write_weights(saved.state["model"], folder / WEIGHTS)
     names = [f"dict.{language}.txt" for language in languages]
     names += [manifest.bpe_model] if manifest.bpe_model else []
@@ -153,7 +152,7 @@ def write_bundle(
         shutil.copyfile(directory / name, folder / name)
     manifest.save(folder)
     described["files"] = {path.name: digest_of(path) for path in sorted(folder.iterdir())}
-    packages = sorted({name for names in described["packages"].values() for name in names})
+    packages = packages_of(record, manifest)
     text = model_card(record, manifest, languages, packages, card or CardOptions(), saved.state)
     (folder / "README.md").write_text(text, encoding="utf-8")
     kind = {"model_type": "fairseq_phrase", "architectures": ["FairseqPhraseModel"]}
@@ -162,27 +161,22 @@ def write_bundle(
     (folder / CONTENTS).write_text(text + "\n", encoding="utf-8")
 
 
-def packages_of(record: Identity, manifest: Manifest) -> dict[str, list[str]]:
-    """Name the installed packages that define a bundle's model and its parser."""
-    used: dict[str, list[tuple[str, ...]]] = {
-        "model": [
-            *((ENCODER_GROUP, record.value("encoder") or ""), (FIELD_GROUP, *manifest.fields)),
-            (PHRASE_SOURCE_GROUP, (record.value("phrase-source") or "").partition(":")[0]),
-            (SEGMENTER_GROUP, manifest.bpe, manifest.target_bpe),
-        ],
-        "parser": [(PARSER_GROUP, manifest.parser.partition(":")[0])],
+def packages_of(record: Identity, manifest: Manifest) -> list[str]:
+    """Name the installed packages that define a bundle's model or its parser."""
+    used: dict[str, tuple[str, ...]] = {
+        ENCODER_GROUP: (record.value("encoder") or "",),
+        FIELD_GROUP: tuple(manifest.fields),
+        PHRASE_SOURCE_GROUP: ((record.value("phrase-source") or "").partition(":")[0],),
+        SEGMENTER_GROUP: (manifest.bpe, manifest.target_bpe),
+        PARSER_GROUP: (manifest.parser.partition(":")[0],),
     }
-    return {
-        part: sorted(
-            {
-                entry.dist.name
-                for group, *names in groups
-                for entry in entry_points(group=group)
-                if entry.name in names and entry.dist is not None
-            }
-        )
-        for part, groups in used.items()
+    packages = {
+        entry.dist.name
+        for group, names in used.items()
+        for entry in entry_points(group=group)
+        if entry.name in names and entry.dist is not None
     }
+    return sorted(packages)
 
 
 def translates(saved: SavedModel) -> bool:
@@ -277,7 +271,6 @@ def _described(saved: SavedModel, languages: tuple[str, str]) -> dict[str, Any]:
     return {
         "format": FORMAT_VERSION,
         "made_by": f"fairseq-phrase {fairseq_phrase.__version__}",
-        "languages": languages,
         "model": portable_options(config.model),
         "task": {
             **portable_options(config.task),

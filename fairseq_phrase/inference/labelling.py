@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from torch import Tensor
 
 from fairseq_phrase.checkpoints.loading import SavedModel, build_models, read_checkpoint
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.constraints import Line, ParallelTexts
 from fairseq_phrase.inference.model_files import device_named, models_and_data
-from fairseq_phrase.inference.raw_lines import numbered
+from fairseq_phrase.inference.raw_lines import Line, numbered, parallel_lines
 from fairseq_phrase.methods.common.parse_batch import to_device
 from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics, label_scores, mark_spans
 from fairseq_phrase.parsers.pipeline import Parse
@@ -41,12 +40,12 @@ class LabelledSplit:
     """The labels of a split, by line, separated by spaces.
 
     Attributes:
-        words: for each line its words, as texts without white space; None for labels of sentences.
+        per: what has a label: ``word`` or ``sentence``.
     """
 
     predicted: list[str]
     references: list[str]
-    words: list[str] | None
+    per: str = "word"
 
 
 def load_labeller(
@@ -146,7 +145,7 @@ class Labeller:
             UserError: a line is too long for the models, or cannot be segmented or parsed; there are more
                 or fewer parses than lines.
         """
-        chunks = numbered(ParallelTexts().lines(lines, parses), buffer_size)
+        chunks = numbered(parallel_lines(lines, parses=parses), buffer_size)
         for labels in self.in_chunks(chunks):
             yield from labels
 
@@ -195,18 +194,15 @@ class Labeller:
         longest = int(dataset.num_tokens_vec(np.arange(count)).max(initial=0))
         positions, max_tokens = (self._limit, self._limit), max(self.max_tokens, longest)
         batches = self.task.get_batch_iterator(dataset, max_tokens, max_positions=positions)
-        predicted, references, words = [""] * count, [""] * count, [""] * count
-        has_words = self.task.labelled == "word"
+        predicted, references = [""] * count, [""] * count
         for sample in batches.next_epoch_itr(shuffle=False):
             net_input, targets = sample["net_input"], sample["target"].tolist()
             rows = zip(sample["id"].tolist(), self._predict(net_input), targets, strict=True)
-            for row, (index, numbers, target) in enumerate(rows):
+            for index, numbers, target in rows:
                 predicted[index] = self._text(numbers)
                 labels = map(self.task.target_dictionary.__getitem__, target[: len(numbers)])
                 references[index] = " ".join(labels)
-                if has_words:
-                    words[index] = " ".join(self._words(net_input, row))
-        return LabelledSplit(predicted, references, words if has_words else None)
+        return LabelledSplit(predicted, references, self.task.labelled)
 
     def _split(self, subset: str) -> Any:
         """Load a split; refuse it if it is missing or a text is too long."""
@@ -220,43 +216,6 @@ class Labeller:
         if len(long):
             raise UserError(too_long(long, dataset, positions, self.task.labelled))
         return dataset
-
-    def known_words(self) -> set[str] | None:
-        """Return the words of the training split, written as in :class:`LabelledSplit`.
-
-        Words with ``<unk>`` are left out: with ``--min-count``, training has them, but not often enough.
-
-        Returns:
-            None if a data directory lacks a training split, like the data directory of a new test set.
-        """
-        split, words = self.task.cfg.train_subset, set[str]()
-        unknown = str(self.task.source_dictionary.unk())
-        # An epoch of training reads one of the directories, with all parts of its training split.
-        for epoch, _ in enumerate(utils.split_paths(self.task.cfg.data), start=1):
-            try:
-                self.task.load_dataset(split, epoch, combine=True)
-            except FileNotFoundError:
-                return None
-            dataset = self.task.dataset(split)
-            for index in range(len(dataset)):
-                batch = dataset.collater([dataset[index]])["net_input"]
-                words.update(self._words(batch, 0))
-        return {word for word in words if unknown not in word.split("_")}
-
-    def _words(self, net_input: dict[str, Tensor], row: int) -> list[str]:
-        """Write each word of a sentence as the numbers of its subwords, ``17_4``."""
-        dictionary = self.task.source_dictionary
-        tokens = net_input["src_tokens"][row].tolist()
-        if "src_words" in net_input:
-            owners = net_input["src_words"][row].tolist()
-        else:
-            special = (dictionary.pad(), dictionary.eos())
-            owners = [-1 if token in special else i for i, token in enumerate(tokens)]
-        words: dict[int, list[str]] = {}
-        for token, word in zip(tokens, owners, strict=True):
-            if word >= 0:
-                words.setdefault(word, []).append(str(token))
-        return ["_".join(subwords) for subwords in words.values()]
 
     def _refuse_long_line(self, number: int, length: int) -> None:
         if length > self._limit:
@@ -299,24 +258,20 @@ class Labeller:
 
 def is_bio(split: LabelledSplit) -> bool:
     """Return whether a split has labels of words that mark spans."""
-    return split.words is not None and mark_spans({*" ".join(split.references).split()})
+    return split.per == "word" and mark_spans({*" ".join(split.references).split()})
 
 
-def scores_of_split(split: LabelledSplit, known_words: Collection[str] | None) -> dict[str, float]:
+def scores_of_split(split: LabelledSplit) -> dict[str, float]:
     """Score a split's labels.
 
-    Args:
-        known_words: the words of training that are in the dictionary; None if they are not known, or
-            if labels are not of words.
-
     Returns:
-        By metric, in percent: accuracy, accuracy of unknown words, and F1 of spans for BIO labels.
+        By metric, in percent: accuracy, and F1 of spans for BIO labels.
 
     Raises:
         UserError: seqeval is not installed and the labels mark spans.
     """
     kind = SpanMetrics if is_bio(split) else LabelMetrics
-    metrics = kind(split.references, split.words, known_words)
+    metrics = kind(split.references)
     return metrics.scores_of(metrics.statistics(split.predicted))
 
 
@@ -333,9 +288,9 @@ def scores_of_labels(split: LabelledSplit) -> list[tuple[str, int, float, float,
     return [(label, counts[label], *row) for label, row in zip(labels, scores, strict=True)]
 
 
-def describe_scores(split: LabelledSplit, known_words: Collection[str] | None) -> str:
+def describe_scores(split: LabelledSplit) -> str:
     """Write the scores of a split and of each label as text."""
-    scores = scores_of_split(split, known_words)
+    scores = scores_of_split(split)
     lines = [f"{name}: {score:.2f}%" for name, score in scores.items()]
     rows = scores_of_labels(split)
     width = max(len("label"), *(len(row[0]) for row in rows))

@@ -27,8 +27,8 @@ from fairseq_phrase.data.store.outputs import (
 )
 from fairseq_phrase.errors import UserError, named_in_errors
 from fairseq_phrase.inference.bundle import CONTENTS, is_bundle
-from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.inference.model_files import Read, data_and_parser_of, read_translator
+from fairseq_phrase.inference.raw_lines import Line
 from fairseq_phrase.parsers import load_parser, names_path, resolve
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import Unparsed
@@ -44,9 +44,8 @@ Predict = Callable[[Chunks], Outputs]
 Record = tuple[str, int, str]
 #: Options of the commands that are not in the key, and why. The key has the content of files, not names.
 FREE_ARGUMENTS = {
-    **dict.fromkeys(("inputs", "constraints", "prefix", "score"), "a text"),
-    **dict.fromkeys(("glossary", "unk_dictionary", "path", "data", "source_parser"), "content"),
-    **dict.fromkeys(("workers", "engine", "ray_address"), "order and chunks are the same"),
+    **dict.fromkeys(("inputs", "score"), "a text"),
+    **dict.fromkeys(("unk_dictionary", "path", "data", "source_parser"), "content"),
     **dict.fromkeys(("device", "allow_difference", "strict_identity"), "the model is the same"),
     **dict.fromkeys(("out", "shard"), "all parts of a text have one key"),
 }
@@ -108,13 +107,11 @@ def output_key(
     )
     if parses:
         key["parses"] = ", ".join(map(_content, parses))
-    for name in ("constraints", "prefix", "score"):
-        if (file := options.get(name)) is not None:
-            key[name] = _content(file) if file.is_file() else "a pipe"
-    for name in ("glossary", "unk_dictionary"):
-        if (file := options.get(name)) is not None:
-            require_file(file, name)
-            key[name] = _content(file)
+    if (file := options.get("score")) is not None:
+        key["score"] = _content(file) if file.is_file() else "a pipe"
+    if (file := options.get("unk_dictionary")) is not None:
+        require_file(file, "unk_dictionary")
+        key["unk_dictionary"] = _content(file)
     return key
 
 
@@ -137,7 +134,7 @@ def _content(path: Path) -> str:
 
 
 def _digest(lines: Sequence[Line]) -> str:
-    """Hash lines with their requirements and parses."""
+    """Hash lines with their translations and parses."""
     texts = json.dumps([line[:-1] for line in lines])
     parses = (_ENCODE(_record(line.parse)) for line in lines if line.parse is not None)
     return _short((texts + "".join(f"{parse}\n" for parse in parses)).encode())

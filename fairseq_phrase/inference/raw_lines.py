@@ -10,18 +10,20 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import chain, islice, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens
 from fairseq_phrase.data.subwords.segmenter import Segmenter
-from fairseq_phrase.data.subwords.segmenters import WholeWords, segment_after_text
+from fairseq_phrase.data.subwords.segmenters import WholeWords
 from fairseq_phrase.data.subwords.text_encoder import segmenter_of
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.constraints import Line
+from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence
+from fairseq_phrase.text import read_lines
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
@@ -92,17 +94,10 @@ class TargetForm:
 
     def subwords(self, text: str) -> str:
         """Segment text into subwords, separated by spaces."""
-        return " ".join(self._segmenter.segment_line(self._tokenized(text)))
-
-    def subwords_after_text(self, text: str) -> str:
-        """Segment text that directly follows other text, without a space; "" if it cannot."""
-        return " ".join(segment_after_text(self._tokenized(text), self._segmenter))
-
-    def _tokenized(self, text: str) -> str:
-        if self._moses is None:
-            return text
-        tokenize = partial(self._moses[0].tokenize, return_str=True)
-        return str(self._around(text, tokenize) if self._around else tokenize(text))
+        if self._moses is not None:
+            tokenize = partial(self._moses[0].tokenize, return_str=True)
+            text = str(self._around(text, tokenize) if self._around else tokenize(text))
+        return " ".join(self._segmenter.segment_line(text))
 
 
 def _sacremoses(why: str) -> Any:
@@ -114,6 +109,48 @@ def _sacremoses(why: str) -> Any:
             "give tokenized text (source_tokenized), and get it (target_tokenized)"
         ) from None
     return sacremoses
+
+
+class Line(NamedTuple):
+    """A raw line, with its translation and its parse if they are given."""
+
+    text: str
+    target: str | None = None
+    parse: Parse | None = None
+
+
+def parallel_lines(
+    texts: Iterable[str],
+    target: str | Path | Iterable[str] | None = None,
+    parses: Iterable[Parse] | None = None,
+) -> Iterator[Line]:
+    """Join raw lines, their translations and their parses.
+
+    Args:
+        target: a translation for each line, or a file of them.
+        parses: a parse for each line.
+
+    Raises:
+        UserError: there are more or fewer translations or parses than lines.
+    """
+    columns: dict[str, tuple[str, Iterable[Any]]] = {"text": ("the source", texts)}
+    if isinstance(target, str | Path):
+        columns["target"] = str(target), read_lines(Path(target))
+    elif target is not None:
+        columns["target"] = "the list of translations", target
+    if parses is not None:
+        columns["parse"] = "the list of parses", parses
+    rows = zip_longest(*(values for _, values in columns.values()), fillvalue=_END)
+    for number, row in enumerate(rows):
+        ended = {
+            value is _END: name for (name, _), value in zip(columns.values(), row, strict=True)
+        }
+        if True in ended:
+            raise UserError(
+                f"{ended[True]} has {number} lines, and {ended[False]} has more: expected one for each "
+                "line of the source"
+            )
+        yield Line(**dict(zip(columns, row, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import random
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from fairseq import utils
 from fairseq.data import data_utils
-from fairseq.search import Sampling
 from torch import Tensor
 
-from fairseq_phrase.data.batches.raw_tokens import SourceDictionary, ends_of
+from fairseq_phrase.data.batches.raw_tokens import SourceDictionary
 from fairseq_phrase.data.subwords.protected_tokens import words_by_marks
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.constrained_search import ConstrainedSearch
-from fairseq_phrase.inference.constraints import LinePart
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.inference.raw_lines import TargetForm
+from fairseq_phrase.inference.search_options import SearchOptions
 from fairseq_phrase.metrics.tokenizers import has_space_between
 from fairseq_phrase.syntax.sentence import EncodedSentence
+from fairseq_phrase.text import read_lines
 
 if TYPE_CHECKING:
     from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
@@ -58,6 +56,17 @@ class Hypothesis:
     words: tuple[int, int] = (0, 0)
 
 
+class LinePart(NamedTuple):
+    """A segment of a line, translated as one sentence.
+
+    Attributes:
+        target: its translation with its end, if it is given. Shape: ``(tokens,)``
+    """
+
+    sentence: EncodedSentence
+    target: Tensor | None = None
+
+
 class SegmentSearch:
     """fairseq's generators of an ensemble: translations of segments of lines, with their scores.
 
@@ -65,12 +74,6 @@ class SegmentSearch:
         task: the models' task.
         models: the models, on the device.
         target: writes the translations.
-        **options: options of fairseq's generators.
-
-    Attributes:
-        unknown: translations of words that replace unknown ones; None to replace none.
-        alignments: whether hypotheses have alignments.
-        lenpen: scores are divided by the length to this power.
     """
 
     def __init__(
@@ -79,64 +82,44 @@ class SegmentSearch:
         models: Sequence[Any],
         device: torch.device,
         target: TargetForm,
-        **options: Any,
+        options: SearchOptions,
     ) -> None:
         self._task, self._models, self._options = task, models, options
         self._device, self._target = device, target
-        self.sampling = options.get("sampling", False)
-        self.lenpen: float = options["lenpen"]
-        self.generator, self.alignments = cache(self._generator), False
-        self.unknown: Mapping[str, str] | None = None
+        self._generator = cache(self._build_generator)
+        #: Translations of words that replace unknown ones; None to replace none.
+        self._unknown: Mapping[str, str] | None = None
+        if (terms := options.replace_unk) is not False:
+            self._unknown = {} if terms is True else word_translations(terms)
 
-    def _generator(self, kind: str) -> Any:
-        """Build the generator of ``plain`` or ``constrained`` sentences, or of ``given`` targets."""
-        options = Namespace(score_reference=kind == "given", **self._options)
+    def _build_generator(self, is_given: bool) -> Any:
+        """Build the generator of translations, or the scorer of given ones."""
+        options = Namespace(
+            beam=self._options.beam, lenpen=self._options.lenpen, score_reference=is_given
+        )
         generator = self._task.build_generator(self._models, options)
-        if self.sampling and kind != "given":
-            generator.search = SamplingBySentence(
-                self._task.target_dictionary, options.sampling_topk, options.sampling_topp
-            )
-        generator.needs_attention = self.alignments or self.unknown is not None
-        if kind == "constrained":
-            generator.search = ConstrainedSearch(self._task.target_dictionary, self.text_of)
+        generator.needs_attention = self._options.alignments or self._unknown is not None
         return generator
 
-    def longest(self, sentence: EncodedSentence) -> int:
-        """Return the largest number of subwords of a sentence's translation."""
-        most: int = self.generator("plain").max_len - 1
-        return min(longest_target(len(sentence.subwords) + 1), most)
-
-    def text_of(self, tokens: Sequence[int]) -> str:
-        """Join subwords of the target, by their indices, to text; slots are not filled."""
-        dictionary = self._task.target_dictionary
-        special = {dictionary.pad(), *ends_of(dictionary)}
-        return self._target.join(
-            " ".join(dictionary[token] for token in tokens if token not in special)
-        )
-
     @torch.inference_mode()
-    def hypotheses(self, segments: Sequence[LinePart], size: int) -> list[list[Hypothesis]]:
+    def hypotheses(self, segments: Sequence[LinePart]) -> list[list[Hypothesis]]:
         """Translate segments, or score their targets; returns the hypotheses of each, the best first.
 
-        The segments of a batch have one largest length, all of them or none have constraints, and all or
-        none a prefix: otherwise fairseq's search for some of them would differ.
+        The segments of a batch have one largest length: otherwise the search for some of them would
+        differ.
         """
         by_index: dict[int, list[Hypothesis]] = {}
-        kinds: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+        kinds: dict[tuple[bool, int], list[int]] = defaultdict(list)
         for index, segment in enumerate(segments):
-            length = len(segment.prefix)
-            kind = "constrained" if segment.constraints else "plain"
-            if segment.target is not None:
-                kind = "given"
             most = longest_target(len(segment.sentence.subwords) + 1)
-            kinds[kind, length if segment.constraints else min(length, 1), most].append(index)
-        source = self._task.source_text
-        for (kind, prefix, most), indices in kinds.items():
+            kinds[segment.target is not None, most].append(index)
+        source, size = self._task.source_text, self._options.batch_size
+        for (is_given, most), indices in kinds.items():
             sentences = [segments[index].sentence for index in indices]
-            self.generator(kind).max_len_b = most
+            self._generator(is_given).max_len_b = most
             for batch, sample in source.batches(sentences, _MAX_TOKENS, size):
                 batch_segments = [segments[indices[index]] for index in batch]
-                sample, generated = self._generate(kind, prefix, batch_segments, sample)
+                sample, generated = self._generate(is_given, batch_segments, sample)
                 is_token = sample["net_input"]["src_tokens"].ne(self._task.source_dictionary.pad())
                 rows = zip(
                     batch, batch_segments, generated, sample["copied"], is_token, strict=True
@@ -149,34 +132,17 @@ class SegmentSearch:
         return [by_index[index] for index in range(len(segments))]
 
     def _generate(
-        self, kind: str, prefix: int, segments: Sequence[LinePart], sample: dict[str, Any]
+        self, is_given: bool, segments: Sequence[LinePart], sample: dict[str, Any]
     ) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
-        """Run a generator on a batch.
-
-        Args:
-            kind: see :meth:`_generator`.
-            prefix: of constrained segments, the number of tokens of their prefixes; else 0 without one.
-            segments: the segments of the batch.
-
-        Returns:
-            The batch, on the device, and fairseq's hypotheses of each segment.
-        """
-        generator, dictionary = self.generator(kind), self._task.target_dictionary
-        prefix_inputs: dict[str, torch.Tensor] = {}
-        if kind == "given":
-            add_targets(sample, [segment.target for segment in segments], dictionary)
-        if prefix:
-            prefixes = [segment.prefix for segment in segments]
-            prefix_inputs["prefix_tokens"] = data_utils.collate_tokens(prefixes, dictionary.pad())
-        if self.sampling and kind == "plain":
-            generator.search.begin([segment.seed for segment in segments], self._device)
-        if kind == "constrained":
-            generator.search.begin([segment.constraints for segment in segments], prefix)
+        """Return a batch of segments, on the device, and fairseq's hypotheses of each segment."""
+        if is_given:
+            targets = [segment.target for segment in segments]
+            add_targets(sample, targets, self._task.target_dictionary)
         sample = self._on_device(sample)
-        generated = generator.generate(self._models, sample, **self._on_device(prefix_inputs))
-        for (hypothesis,) in generated if kind == "given" else ():
+        generated = self._generator(is_given).generate(self._models, sample)
+        for (hypothesis,) in generated if is_given else ():
             # fairseq's scorer returns the mean, whatever the power of the length.
-            hypothesis["score"] *= len(hypothesis["tokens"]) ** (1 - self.lenpen)
+            hypothesis["score"] *= len(hypothesis["tokens"]) ** (1 - self._options.lenpen)
             if hypothesis["attention"] is not None:
                 hypothesis["attention"] = hypothesis["attention"].t()
         return sample, generated
@@ -197,7 +163,7 @@ class SegmentSearch:
         tokens = generated["tokens"].int().cpu()
         subwords = written_tokens(self._task.target_dictionary, tokens, words)
         score = base_2(generated["score"])
-        if self.unknown is None and not self.alignments:
+        if self._unknown is None and not self._options.alignments:
             return Hypothesis(self._target.text(subwords), score, len(tokens))
         attention = generated["attention"]  # (source, target)
         if attention is None or not attention.numel():
@@ -210,14 +176,14 @@ class SegmentSearch:
         count = len(tokens) - 1 - len(target.tags)
         weights = attention[: len(is_token)][is_token][: len(sentence.subwords), :count]
         attended, parts = weights.argmax(0).tolist(), subwords.split(" ") if subwords else []
-        if self.unknown is not None:
+        if self._unknown is not None:
             for index, source in enumerate(attended):
                 if tokens[index] == self._task.target_dictionary.unk():
-                    replacement = self._replacement(sentence, source, self.unknown)
+                    replacement = self._replacement(sentence, source, self._unknown)
                     has_space = index and parts[index - 1] == "▁"
                     parts[index] = replacement.removeprefix("▁") if has_space else replacement
         text, aligned, counts = self._target.text(" ".join(parts)), set[tuple[int, int]](), (0, 0)
-        if self.alignments:
+        if self._options.alignments:
             sources, targets = (
                 words_by_marks(side, (), self._target.protected).tolist()
                 for side in (sentence.subwords, parts)
@@ -268,7 +234,7 @@ def joined_hypotheses(
     The score is the whole translation's: the sum of its log probabilities, divided by its length to the
     power of ``lenpen``.
 
-    A search with constraints may find fewer hypotheses than beams; the last one is then repeated.
+    A search may find fewer hypotheses than beams; the last one is then repeated.
     """
     if not segments:
         return [Hypothesis("")] * nbest
@@ -298,84 +264,9 @@ def joined_hypotheses(
     return hypotheses
 
 
-def joined_draws(
-    seed: int, segments: list[list[Hypothesis]], nbest: int, lenpen: float = 1.0
-) -> list[Hypothesis]:
-    """Join the draws of a line's segments; returns the most probable joined one first.
-
-    Segments' draws are sorted by their probabilities. They are joined in another order: the most probable
-    draws of all segments together would be no sample of the line's translation.
-    """
-    orders = [random.Random(seed_of(seed, 0, number)) for number, _ in enumerate(segments)]
-    mixed = [rng.sample(draws, len(draws)) for rng, draws in zip(orders, segments, strict=True)]
-    hypotheses = joined_hypotheses(mixed, nbest, lenpen)
-    return sorted(hypotheses, key=lambda hypothesis: -(hypothesis.score or 0.0))
-
-
 def base_2(score: Any) -> float:
     """Convert a natural logarithm to base 2, as fairseq does before it prints."""
     return float(score) / math.log(2)
-
-
-def seed_of(seed: int, line: int, segment: int) -> int:
-    """Return the seed of a line's segment, by the numbers of the line and of the segment in it."""
-    digest = hashlib.blake2b(f"{seed} {line} {segment}".encode(), digest_size=7).digest()
-    return int.from_bytes(digest, "big")
-
-
-class SamplingBySentence(Sampling):
-    """fairseq's sampling, in which each sentence of a batch has a random state.
-
-    fairseq draws for a whole batch from one state: a translation depends on the other sentences.
-    """
-
-    def begin(self, seeds: Sequence[int], device: torch.device) -> None:
-        """Set the states of a batch.
-
-        Args:
-            seeds: a seed for each sentence.
-        """
-        self._device = device
-        self._states = [torch.Generator(device).manual_seed(seed).get_state() for seed in seeds]
-
-    def step(
-        self,
-        step: int,
-        lprobs: Tensor,
-        scores: Tensor | None,
-        prev_output_tokens: Tensor | None = None,
-        original_batch_idxs: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw the next subwords; the arguments and the results are fairseq's.
-
-        Args:
-            lprobs: Shape: ``(sentences, beams, vocabulary)``.
-            original_batch_idxs: the numbers in the batch of the sentences that are not finished.
-        """
-        assert original_batch_idxs is not None
-        # exp() of a forced token, such as the end of the longest translation, may be 0.
-        forced = lprobs.logsumexp(2)
-        forced = forced.where(forced < -1, 0.0)
-        lprobs = lprobs - forced[..., None]
-        drawn = []
-        for row, sentence in enumerate(original_batch_idxs.tolist()):
-            self._set_state(self._states[sentence])
-            row_scores = None if scores is None else scores[row : row + 1]
-            drawn.append(super().step(step, lprobs[row : row + 1], row_scores))
-            self._states[sentence] = self._state()
-        totals, tokens, beams = map(torch.cat, zip(*drawn, strict=True))
-        return totals + forced.gather(1, beams), tokens, beams
-
-    def _state(self) -> Any:
-        if self._device.type == "cuda":
-            return torch.cuda.get_rng_state(self._device)
-        return torch.get_rng_state()
-
-    def _set_state(self, state: Tensor) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(state, self._device)
-        else:
-            torch.set_rng_state(state)
 
 
 def add_targets(
@@ -385,3 +276,21 @@ def add_targets(
     collate = partial(data_utils.collate_tokens, targets, dictionary.pad(), dictionary.end)
     sample["target"] = collate()
     sample["net_input"]["prev_output_tokens"] = collate(move_eos_to_beginning=True)
+
+
+def word_translations(translations: str | Path | Mapping[str, str]) -> Mapping[str, str]:
+    """Read translations of words from a file with a word and its translation in each line.
+
+    Raises:
+        UserError: a line does not have exactly two words.
+    """
+    if isinstance(translations, Mapping):
+        return translations
+    translation_of = {}
+    for number, line in enumerate(read_lines(Path(translations)), start=1):
+        if len(words := line.split()) != 2:
+            raise UserError(
+                f"{location(translations, number)}: expected a word and its translation"
+            )
+        translation_of[words[0]] = words[1]
+    return translation_of

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -13,43 +12,32 @@ import torch
 from fairseq import utils
 
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.errors import UserError, as_given
-from fairseq_phrase.inference.constrained_search import RequiredText
-from fairseq_phrase.inference.constraints import (
-    Glossary,
-    Line,
-    LinePart,
-    ParallelTexts,
-    Requirements,
-    TextPerLine,
-    word_translations,
-)
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.encoder_maps import SentenceAttention, sentence_attention
 from fairseq_phrase.inference.factored_tokens import token_texts
 from fairseq_phrase.inference.model_files import device_named, load_ensemble
 from fairseq_phrase.inference.raw_lines import (
+    Line,
     LineChunk,
     RawLines,
     TargetForm,
     numbered,
+    parallel_lines,
     source_form,
 )
 from fairseq_phrase.inference.search import (
     Hypothesis,
+    LinePart,
     SegmentSearch,
-    joined_draws,
     joined_hypotheses,
-    seed_of,
     written_tokens,
 )
 from fairseq_phrase.inference.search_options import SearchOptions, check_positive
 from fairseq_phrase.inference.source_sentence import SourceSentence, raw_sentence
 from fairseq_phrase.methods.common.parse_batch import MADE
-from fairseq_phrase.metrics.tokenizers import begins_unspaced
 from fairseq_phrase.parsers.pipeline import Parse
-from fairseq_phrase.parsers.whitespace import WhitespaceParser
 from fairseq_phrase.repairs.commands import use_idle_cores
-from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
 if TYPE_CHECKING:
     from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
@@ -137,15 +125,12 @@ class Translator:
 
         Args:
             lines: raw lines, or one line.
-            **options: options of :meth:`hypotheses`; constraints and prefix of one line may be a text.
+            **options: options of :meth:`hypotheses`.
 
         Returns:
             The best translation of each line, in order; the empty text for an empty line.
         """
         if isinstance(lines, str):
-            for name in {"constraints", "prefix"} & options.keys():
-                if isinstance(options[name], str):
-                    options[name] = [options[name]]
             return self.translate([lines], **options)[0]
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, **options)]
 
@@ -155,9 +140,7 @@ class Translator:
         *,
         buffer_size: int = 512,
         live: bool = False,
-        constraints: TextPerLine | None = None,
-        prefix: TextPerLine | None = None,
-        target: TextPerLine | None = None,
+        target: str | Path | Iterable[str] | None = None,
         parses: Iterable[Parse] | None = None,
         **options: Any,
     ) -> Generator[list[Hypothesis], None, None]:
@@ -168,9 +151,6 @@ class Translator:
                 smaller: the first lines are translated while the next ones are parsed.
             live: translate the available lines, as the next one may come only after an answer. Batches
                 then depend on the time.
-            constraints: a text for each line, or a file: texts that its translation must have, in any
-                order, separated by tabs.
-            prefix: a text for each line, or a file: the beginning of its translation.
             target: a text for each line, or a file: its translation, which is scored, without a search.
             parses: the parse of each line, instead of the parser's
                 (:func:`fairseq_phrase.inference.source_parses.find_parses`).
@@ -180,21 +160,16 @@ class Translator:
             The best translations of each line, the best first.
 
         Raises:
-            UserError: see :meth:`in_chunks` and :class:`SearchOptions`, or there are more or fewer texts
-                than lines.
+            UserError: see :meth:`in_chunks`, :class:`SearchOptions` and :func:`parallel_lines`.
         """
         check_positive(buffer_size=buffer_size)
-        texts = ParallelTexts(constraints, prefix, target)
-        chunks = numbered(texts.lines(lines, parses), buffer_size, live=live)
-        with closing(self.in_chunks(chunks, texts, SearchOptions(**options))) as translated:
+        chunks = numbered(parallel_lines(lines, target, parses), buffer_size, live=live)
+        with closing(self.in_chunks(chunks, SearchOptions(**options))) as translated:
             for chunk in translated:
                 yield from chunk
 
     def in_chunks(
-        self,
-        chunks: Iterable[tuple[int, list[Line]]],
-        texts: ParallelTexts,
-        options: SearchOptions,
+        self, chunks: Iterable[tuple[int, list[Line]]], options: SearchOptions
     ) -> Generator[list[list[Hypothesis]], None, None]:
         """Translate chunks of lines; a batch has lines of one chunk only.
 
@@ -205,77 +180,34 @@ class Translator:
             For each line of a chunk, its translations.
 
         Raises:
-            UserError: constraints or a glossary and an option contradict each other; a line cannot be
-                segmented or parsed; a required text is longer than a translation or unknown to the target
-                dictionary; or the decoder lacks attention for alignments.
+            UserError: a line cannot be segmented or parsed; a given translation is longer than the models
+                read, or its line is; or the decoder lacks attention for alignments.
         """
-        self._check_required(texts, options)
-        search = self._search(options)
-        requirements = self._requirements(texts, options.glossary)
-        join = partial(joined_draws, options.seed) if options.sampling else joined_hypotheses
+        search = SegmentSearch(self.task, self.models, self.device, self._target, options)
         for chunk in self._lines.chunks(chunks):
-            segments = self._segments(chunk, requirements, search, options)
-            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-                results = iter(
-                    search.hypotheses([*chain.from_iterable(segments)], options.batch_size)
-                )
+            segments = self._segments(chunk)
+            results = iter(search.hypotheses([*chain.from_iterable(segments)]))
             yield [
-                join([next(results) for _ in segments_of_line], options.nbest, options.lenpen)
+                joined_hypotheses(
+                    [next(results) for _ in segments_of_line], options.nbest, options.lenpen
+                )
                 for segments_of_line in segments
             ]
 
-    def _check_required(self, texts: ParallelTexts, options: SearchOptions) -> None:
-        """Check that constraints and a glossary, if there are any, fit the options."""
-        if not texts.has_constraints and options.glossary is None:
-            return
-        if options.sampling:
-            raise UserError("constraints and a glossary need a search: leave sampling or them out")
-        entries = len(self.task.target_dictionary)
-        if 2 * options.num_beams >= entries:
-            raise UserError(
-                f"{as_given('beam', str(options.num_beams))}: with constraints or a glossary, at most "
-                f"half as many as the target dictionary has entries: give {(entries - 1) // 2} or fewer"
+    def _segments(self, chunk: LineChunk) -> list[list[LinePart]]:
+        """Return the segments of each line of a chunk, with its translation if it is given."""
+        return [
+            [
+                LinePart(
+                    sentence,
+                    None if line.target is None else self._target_of(line.target, sentence, number),
+                )
+                for sentence in _one_if_given(line, sentences, number)
+            ]
+            for number, (line, sentences) in enumerate(
+                zip(chunk.lines, chunk.segments, strict=True), start=chunk.first
             )
-
-    def _requirements(
-        self, texts: ParallelTexts, glossary: str | Path | Mapping[str, str] | None
-    ) -> Requirements:
-        terms = None
-        if glossary is not None:
-            encoder = self.task.source_text.encoder
-            terms = Glossary(
-                glossary, encoder.segment_terms, encoder.segmenter.join, self._required_text,
-                loose=isinstance(encoder.pipeline.parser, WhitespaceParser),
-            )  # fmt: skip
-        return Requirements(texts, self._prefix_of, self._required_text, self._target_of, terms)
-
-    def _segments(
-        self,
-        chunk: LineChunk,
-        requirements: Requirements,
-        search: SegmentSearch,
-        options: SearchOptions,
-    ) -> list[list[LinePart]]:
-        """Return the segments of each line of a chunk, in sampling with their seeds."""
-        source = self.task.source_text
-        segments = []
-        for number, (line, sentences) in enumerate(
-            zip(chunk.lines, chunk.segments, strict=True), start=chunk.first
-        ):
-            segments_of_line = requirements.segments(
-                line,
-                number,
-                sentences,
-                lambda sentence: source.numbered(sentence)[1],
-                search.longest,
-            )
-            if options.sampling:
-                segments_of_line = [
-                    segment._replace(seed=seed_of(options.seed, number, n))
-                    for n, segment in enumerate(segments_of_line)
-                ]
-            segments.append(segments_of_line)
-        return segments
+        ]
 
     def parse(self, lines: Iterable[str]) -> list[ParsedSentence]:
         """Parse lines with the data's parser: words, heads, relations, tags and constituents.
@@ -397,60 +329,27 @@ class Translator:
             raise UserError("score: the source is empty")
         return best.score
 
-    def _target_of(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
+    def _target_of(self, text: str, sentence: EncodedSentence, number: int) -> torch.Tensor:
+        """Return the target's indices of a line's translation, with its end."""
+        slots = self.task.source_text.numbered(sentence)[1]
         tokens: torch.Tensor = self.task.target_dictionary.encode_target(
             self._target.subwords(text), slots
         )
         if len(tokens) > self._limit:
             raise UserError(
-                f"{where}: the target has {len(tokens)} subwords, and the model takes {self._limit}"
+                f"the translation of line {number} has {len(tokens)} subwords, and the model takes "
+                f"{self._limit}"
             )
         return tokens
 
-    def _prefix_of(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
-        """Return the indices of a required text, without the end of sentence."""
-        indices, unknown = self._indices(self._target.subwords(text), slots)
-        if unknown:
-            raise _unwritable(text, unknown, where)
-        return torch.tensor(indices, dtype=torch.long)
 
-    def _required_text(self, text: str, slots: Sequence[str], where: str) -> RequiredText:
-        subwords = self._target.subwords(text)
-        written = self._target.join(subwords)
-        after_text, unknown_after_text = self._indices(
-            self._target.subwords_after_text(text), slots
+def _one_if_given(
+    line: Line, segments: Sequence[EncodedSentence], number: int
+) -> Sequence[EncodedSentence]:
+    """Check that a line with a given translation has one segment; returns the segments."""
+    if line.target is not None and len(segments) > 1:
+        raise UserError(
+            f"line {number} is longer than the model reads, and its segments are translated one by one: "
+            "divide it and its translation into lines"
         )
-        after_space, unknown = self._indices(subwords, slots)
-        if unknown and begins_unspaced(written):
-            after_space, unknown = after_text, unknown_after_text  # no line begins with the word
-        if unknown:
-            raise _unwritable(text, unknown, where)
-        if unknown_after_text:
-            after_text = ()
-        return RequiredText(written, after_space, after_text if after_text != after_space else ())
-
-    def _indices(self, subwords: str, slots: Sequence[str]) -> tuple[tuple[int, ...], str]:
-        """Return the target's indices of subwords, and a subword that its dictionary lacks, or ""."""
-        dictionary, names = self.task.target_dictionary, subwords.split()
-        indices = dictionary.encode_target(subwords, slots)[: len(names)].tolist()
-        pairs = zip(names, indices, strict=True)
-        unknown = next((name for name, index in pairs if index == dictionary.unk()), "")
-        return tuple(indices), unknown
-
-    def _search(self, options: SearchOptions) -> SegmentSearch:
-        search = SegmentSearch(
-            self.task,
-            self.models,
-            self.device,
-            self._target,
-            **options.of_generator(len(self.task.target_dictionary)),
-        )
-        if options.replace_unk is not False:
-            terms = {} if options.replace_unk is True else word_translations(options.replace_unk)
-            search.unknown = terms
-        search.alignments = options.alignments
-        return search
-
-
-def _unwritable(text: str, unknown: str, where: str) -> UserError:
-    return UserError(f"{where}: the target dictionary lacks '{unknown}' of '{text.strip()}'")
+    return segments

@@ -20,7 +20,7 @@ from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.metrics.corrections import Errant, Gleu
 from fairseq_phrase.metrics.interface import Metrics, Statistics
 from fairseq_phrase.optional_packages import load_entry
-from fairseq_phrase.text import did_you_mean, read_lines
+from fairseq_phrase.text import read_lines
 
 
 class ScoreFile:
@@ -154,8 +154,7 @@ def _load(spec: str) -> MetricFunction:
     installed = entry_points(group=METRIC_GROUP)
     if name not in BUILT_IN and name not in installed.names:
         names = sorted({*BUILT_IN, *installed.names})
-        similar = did_you_mean(name, names)
-        raise UserError(f"--metric {spec}: expected one of {', '.join(names)}{similar}")
+        raise UserError(f"--metric {spec}: expected one of {', '.join(names)}")
     metric: MetricFunction | type | None = BUILT_IN.get(name)
     if metric is None:
         entry = installed[name]

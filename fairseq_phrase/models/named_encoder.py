@@ -101,11 +101,7 @@ def named_method(name: str) -> EncoderMethod:
     if name in BROKEN:
         raise UserError(f"--encoder {name}: {BROKEN[name]}")
     if name not in ENCODERS:
-        from fairseq_phrase.text import did_you_mean
-
-        names = sorted(ENCODERS)
-        similar = did_you_mean(name, names)
-        raise UserError(f"--encoder {name}: expected one of {', '.join(names)}{similar}")
+        raise UserError(f"--encoder {name}: expected one of {', '.join(sorted(ENCODERS))}")
     return ENCODERS[name]
 
 

@@ -21,7 +21,6 @@ from fairseq_phrase.parsers.spacy import SpacyParser
 from fairseq_phrase.parsers.stanza import StanzaParser
 from fairseq_phrase.parsers.whitespace import FactoredText, WhitespaceParser
 from fairseq_phrase.syntax.fields import FIELDS
-from fairseq_phrase.text import did_you_mean, suggestion
 
 #: The group of entry points in which installed packages offer parsers.
 PARSER_GROUP = "fairseq_phrase.parsers"
@@ -80,10 +79,11 @@ def load_parser(spec: str) -> LineParser | FileParser:
         there = [built_in.usage for built_in in BUILT_IN.values()]
         others = sorted({entry.name for entry in installed})
         *names, last = there + others
-        hint = did_you_mean(name, [*BUILT_IN, *others])
         # A pipeline's name, en_core_web_sm, or its folder
-        if re.fullmatch(r"(.*/)?[a-z]{2,3}_\w+_\w+", spec) or Path(spec, "meta.json").is_file():
-            hint = suggestion([f"spacy:{spec}"])
+        is_spacy = (
+            re.fullmatch(r"(.*/)?[a-z]{2,3}_\w+_\w+", spec) or Path(spec, "meta.json").is_file()
+        )
+        hint = f"; did you mean spacy:{spec}?" if is_spacy else ""
         raise UserError(f"unknown parser '{spec}': expected {', '.join(names)} or {last}{hint}")
     if len(entries) > 1:
         raise UserError(

@@ -329,7 +329,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         if self.cfg.langs and getattr(args, "constraints", None):
             raise UserError(
                 "--langs cannot be combined with fairseq's --constraints, which may come after a "
-                "sentence's end: use fairseq-phrase-translate --constraints"
+                "sentence's end"
             )
         end = {"eos": self.target_dictionary.end} if self.cfg.langs else {}
         extra = {**(extra_gen_cls_kwargs or {}), **end}

@@ -67,10 +67,10 @@ def test_the_same_thing_has_the_same_name_in_every_command():
     # --out writes a file or a folder. --test is a size of the corpus, or a test of significance.
     assert {name for name, kinds in metavars.items() if len(kinds) > 1} <= {"--out", "--test"}
     # Besides those: a test set is translated by default, but a split to label or to look at is asked for.
-    # The synthetic corpus has two languages. Sentences to make have another limit than those to read.
+    # The synthetic corpus has two languages.
     exceptions = {"--out", "--test", "--subset", "-s", "-t", "--source-lang", "--target-lang"}
     # The size of a batch that labels fastest depends on the device.
-    exceptions |= {"--bpe", "--max-words", "--max-tokens"}
+    exceptions |= {"--bpe", "--max-tokens"}
     assert {name for name, values in defaults.items() if len(values) > 1} <= exceptions
     for metavar in (
         "--split",
@@ -162,7 +162,7 @@ def test_a_command_runs_as_a_module(command, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("translte", r"unknown command 'translte' .*, translate\); did you mean translate\?$"),
+        ("translte", r"unknown command 'translte' .*, translate\)$"),
         ("--verbose", r"unknown command '--verbose' \(choose from analyze, .*, translate\)$"),
     ],
 )
@@ -173,19 +173,10 @@ def test_a_command_that_is_not_there_is_named(name, message, capsys):
     assert re.search(message, capsys.readouterr().err.strip())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--pth"], r"unrecognized arguments: --pth; did you mean --path\?$"),
-        (
-            ["--zzz"],
-            r"^fairseq-phrase-translate: error: unrecognized arguments: --zzz \(see --help\)$",
-        ),
-        (["--engine", "rey"], r"invalid choice: 'rey' \(choose from .*\); did you mean ray\?$"),
-    ],
-)
-def test_similar_names_are_suggested(arguments, message, refused):
-    assert re.search(message, refused(parsers_of("translate")[0].parse_args, arguments).strip())
+def test_a_mistake_is_one_line(refused):
+    message = refused(parsers_of("translate")[0].parse_args, ["--zzz"])
+    expected = "fairseq-phrase-translate: error: unrecognized arguments: --zzz (see --help)"
+    assert message.strip() == expected
 
 
 _LANGUAGES = ["-s", "de", "-t", "en"]

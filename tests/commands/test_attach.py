@@ -14,7 +14,6 @@ import sentencepiece
 from fairseq.data import Dictionary
 from subword_nmt.apply_bpe import BPE
 
-from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
@@ -247,8 +246,6 @@ def test_subwords_go_to_the_word_of_their_first_character(
     assert swallowed > 0
     reported = map(int, re.findall(r"(\d+) words left out", capsys.readouterr().out))
     assert sum(reported) == swallowed
-    inspect([str(data), "--check"])  # exits where something is broken
-    assert capsys.readouterr().out.count("every record is whole") == len(SPLITS)
 
 
 def task_of(data, *fields, **options):

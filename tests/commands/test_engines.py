@@ -35,7 +35,7 @@ def jobs(size=4):
 
 def parsed(options, engine):
     """Return the words and heads of each line, by job."""
-    return dict(run_jobs(jobs(), partial(Parser, ParsingPipeline(options)), engine, "the parser"))
+    return dict(run_jobs(jobs(), partial(Parser, ParsingPipeline(options)), engine))
 
 
 class Parser:
@@ -83,7 +83,7 @@ def connecting(address, setting):
         "from fairseq_phrase.data.preprocessing import engines\n"
         f"{setting}"
         f"engine = engines.EngineOptions('ray', 1, '{address}')\n"
-        "parse = lambda _: list(engines.run_jobs([], int, engine, 'the parser'))\n"
+        "parse = lambda _: list(engines.run_jobs([], int, engine))\n"
         "command(lambda: CommandParser(prog='test'))(parse)([])\n"
     )
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -127,32 +127,32 @@ class Mortal:
 @pytest.mark.parametrize("when", [1, "loading"])
 def test_ray_replaces_actors_that_die_and_needs_no_cpu_for_each(ray_with_one_cpu, when, tmp_path):
     make = Mortal(when, 2, tmp_path / "mark")
-    numbers = run_jobs(jobs(), make, ray_with_one_cpu, "the model")
+    numbers = run_jobs(jobs(), make, ray_with_one_cpu)
     assert sorted(numbers) == [job.number for job in jobs()]
     assert make.deaths() == 2
 
 
 @pytest.mark.parametrize(
     ("when", "message"),
-    [(0, "died 3 times over lines 1 to 4"), ("loading", "died while they loaded the model")],
+    [(0, "died 3 times over lines 1 to 4"), ("loading", "died while they loaded the parser")],
 )
 def test_ray_does_not_replace_actors_for_ever(ray_with_one_cpu, when, message, tmp_path):
     make = Mortal(when, 9, tmp_path / "mark")
     with pytest.raises(UserError, match=message):
-        list(run_jobs(jobs(), make, ray_with_one_cpu, "the model"))
+        list(run_jobs(jobs(), make, ray_with_one_cpu))
 
 
 def test_jobs_are_read_as_they_are_needed():
     read = []
     stream = (read.append(job.number) or job for job in jobs(1))
     make = partial(Parser, ParsingPipeline(ParsingOptions()))
-    next(run_jobs(stream, make, EngineOptions(workers=2), "the parser"))
+    next(run_jobs(stream, make, EngineOptions(workers=2)))
     assert len(read) <= 2 * 2 + 1
 
 
 def test_a_worker_that_dies_costs_nothing_but_time(tmp_path):
     make = Mortal(1, 1, tmp_path / "mark")
-    numbers = run_jobs(jobs(), make, EngineOptions(workers=2), "the parser")
+    numbers = run_jobs(jobs(), make, EngineOptions(workers=2))
     assert sorted(numbers) == [job.number for job in jobs()]
     assert make.deaths() == 1
 
@@ -164,7 +164,7 @@ def test_a_worker_that_dies_costs_nothing_but_time(tmp_path):
 def test_processes_are_not_replaced_for_ever(when, message, tmp_path):
     make = Mortal(when, 9, tmp_path / "mark")
     with pytest.raises(UserError, match=message):
-        list(run_jobs(jobs(), make, EngineOptions(workers=2), "the parser"))
+        list(run_jobs(jobs(), make, EngineOptions(workers=2)))
     assert make.deaths() <= 3
 
 

@@ -72,10 +72,8 @@ def test_a_graph_is_trained_translated_from_raw_text_and_plotted(
         labels = Dictionary.load(str(data / "dict.enhanced.txt"))
         assert "prep>pobj" in labels
         assert max(heads_of_word.max() for heads_of_word in heads) > 1
-    inspect([str(data), "--check"])
     inspect([str(data)])
     printed = capsys.readouterr().out
-    assert printed.count("every record is whole") == 2
     assert "labels of enhanced dependencies" in printed
     edges = sum(len(store[index]["enhanced"]) for index in range(300))
     assert re.search(rf"^edges of enhanced dependencies +{edges:,} ", printed, re.MULTILINE)
@@ -148,4 +146,3 @@ def test_attach_reads_the_ninth_column(stock_sp_data, sp_corpus, tmp_path, words
             assert len(edges) < len(sentence.edges["enhanced"])
     assert lost > 0
     assert f"{lost} edges of de lost with words" in capsys.readouterr().out
-    inspect([str(data), "--check"])

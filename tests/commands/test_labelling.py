@@ -16,7 +16,6 @@ from fairseq_cli import validate as validate_command
 
 from fairseq_phrase.cli.average import main as average
 from fairseq_phrase.cli.label import main as label_command
-from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.text import read_lines
@@ -217,7 +216,6 @@ def test_the_splits_labels_and_their_scores(corpus, words, tagger, labelled):
     accuracy = 100 * sum(a == b for a, b in pairs) / len(pairs)
     assert accuracy > 90
     assert f"accuracy: {accuracy:.2f}%" in messages
-    assert "unknown words" not in messages  # all are known
     assert re.search(r"^NOUN +\d+ +[\d.]+ +[\d.]+ +[\d.]+$", messages, re.MULTILINE)
 
 
@@ -242,43 +240,6 @@ def test_validation_has_the_f1_of_spans_that_chooses_the_best_checkpoint(
     assert f"F1: {max(scores):.2f}%" in messages
 
 
-def test_unknown_words_are_not_scored_without_the_training_text(
-    corpus, words, tagger, tmp_path, labelled
-):
-    dictionaries = ["--srcdict", f"{words}/dict.en.txt", "--tgtdict", f"{words}/dict.tag.txt"]
-    test, alone = str(corpus / "test"), str(tmp_path / "alone")
-    options = ["--labels", "word", "--bpe", "none", *TREES, *dictionaries]
-    preprocess(["-s", "en", "-t", "tag", "--testpref", test, "--destdir", alone, *options])
-    scoring = ("--path", tagger[0] / "checkpoint_best.pt", "--subset", "test", "--scores")
-    expected, of_whole = labelled(words, *scoring)
-    lines, messages = labelled(alone, *scoring)
-    assert lines == expected
-    assert f"unknown words are not scored, because {alone} has no training text" in messages
-    assert "unknown words: " not in messages
-    assert re.findall(r"accuracy: .*", messages) == re.findall(r"accuracy: .*", of_whole)
-
-
-def test_words_of_any_training_directory_are_known(corpus, words, tagger, tmp_path, labelled):
-    dictionaries = ["--srcdict", f"{words}/dict.en.txt", "--tgtdict", f"{words}/dict.tag.txt"]
-    parts = []
-    for name in ("dog", "cat"):
-        folder = shutil.copytree(corpus, tmp_path / name)
-        trees = (folder / "train.en.conllu").read_text().strip().split("\n\n")
-        lines = [(folder / f"train.{suffix}").read_text().splitlines() for suffix in ("en", "tag")]
-        rows = [row for row in zip(*lines, trees, strict=True) if name not in row[0].split()]
-        for suffix, texts in zip(("en", "tag", "en.conllu"), zip(*rows, strict=True), strict=True):
-            end = "\n\n" if suffix == "en.conllu" else "\n"
-            (folder / f"train.{suffix}").write_text("".join(f"{text}{end}" for text in texts))
-        parts.append(make_data(folder, tmp_path / f"data-{name}", "word", "--bpe", "none", *TREES,
-                               *dictionaries))  # fmt: skip
-    scoring = ("--path", tagger[0] / "checkpoint_best.pt", "--subset", "test", "--scores")
-    for part in parts:
-        assert "unknown words: " in labelled(part, *scoring)[1]
-    _, messages = labelled(":".join(map(str, parts)), *scoring)
-    assert "accuracy: " in messages
-    assert "unknown words: " not in messages
-
-
 def test_raw_text_is_labelled_in_order_as_the_split(corpus, tmp_path, labelled, command):
     data = make_data(corpus, tmp_path / "data", "word", "--vocab-size", "36")
     train(command, data, tmp_path / "save", 20, "--disable-validation")
@@ -290,6 +251,12 @@ def test_raw_text_is_labelled_in_order_as_the_split(corpus, tmp_path, labelled, 
     assert lines == [*split[:5], "", "", *split[5:]]
     ensemble, _ = labelled(data, "--path", f"{path}:{path}", stdin=text[0])
     assert ensemble == split[:1]
+    write_lines(tmp_path / "raw", raw)
+    for shard in ("2/2", "1/2"):
+        part = ("--path", path, tmp_path / "raw", "--out", tmp_path / "out", "--shard", shard)
+        assert not (tmp_path / "out").exists()
+        labelled(data, *part)
+    assert [*read_lines(tmp_path / "out")] == lines
 
 
 @pytest.mark.parametrize("per", ["sentence", "word"])

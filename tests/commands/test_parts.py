@@ -118,7 +118,7 @@ def test_the_log_has_a_digest_of_the_text_that_is_trained_on(whole, parts, caplo
     digests = [record.getMessage() for record in caplog.records]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
-    inspect([str(parts[2]), "--check"])
+    inspect([str(parts[2])])
 
 
 def test_messages_have_the_lines_of_the_whole_text(text, parts, capsys):

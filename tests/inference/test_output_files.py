@@ -13,7 +13,6 @@ import pytest
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.inference.output_files import (
     FREE_ARGUMENTS,
     OutputFile,
@@ -21,6 +20,7 @@ from fairseq_phrase.inference.output_files import (
     output_key,
     write_outputs,
 )
+from fairseq_phrase.inference.raw_lines import Line
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -105,7 +105,7 @@ def test_lines_with_other_parses_are_other_lines(tmp_path):
         ),
         (
             {"beam": "5"},
-            [CHUNKS[0], (2, [Line("two", prefix="a"), Line("three")])],
+            [CHUNKS[0], (2, [Line("two", target="a"), Line("three")])],
             "out.partial has the output for other lines than 2 to 3",
         ),
         ({"beam": "5"}, CHUNKS[:1], "the output for more lines than this text, which has 1"),
@@ -194,7 +194,7 @@ def test_all_options_are_in_the_key_unless_they_are_declared_free():
     """An option that is renamed, or added, is compared."""
     options = {action.dest for action in translate_command.make_parser()._actions} | {"data"}
     assert FREE_ARGUMENTS.keys() <= options
-    assert {"beam", "nbest", "lenpen", "sampling", "seed", "batch_size"}.isdisjoint(FREE_ARGUMENTS)
+    assert {"beam", "nbest", "lenpen", "batch_size"}.isdisjoint(FREE_ARGUMENTS)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_phrase.inference.constraints import Line
-from fairseq_phrase.inference.raw_lines import RawLines, ahead, numbered, ready
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.raw_lines import (
+    Line,
+    RawLines,
+    ahead,
+    numbered,
+    parallel_lines,
+    ready,
+)
 
 
 def test_items_come_in_order():
@@ -139,3 +146,21 @@ def test_a_line_of_a_conversation_is_there_before_the_next_one_is_sent():
         assert len(chunk.lines) == 1
         answered.release()
     assert parser.parsed == [[line] for line in "abcdefg"]
+
+
+@pytest.mark.parametrize(
+    ("targets", "parses", "message"),
+    [
+        (["a", "b"], ["p"], "the list of parses has 1 lines, and .* has more"),
+        (["a", "b"], ["p"] * 3, "list of parses has more: expected one for each line"),
+        (["a"], None, "file.txt has 1 lines, and the source has more"),
+        (["a", "", "c"], None, "the source has 2 lines, and .*file.txt has more"),
+    ],
+)
+def test_each_line_has_one_translation_and_one_parse(targets, parses, message, tmp_path):
+    (tmp_path / "file.txt").write_text("".join(f"{target}\n" for target in targets))
+    with pytest.raises(UserError, match=message):
+        list(parallel_lines(["l", "m"], tmp_path / "file.txt", parses))
+    lines = [Line("l", "a", "p"), Line("m", "", "q")]
+    assert list(parallel_lines(["l", "m"], ["a", ""], ["p", "q"])) == lines
+    assert list(parallel_lines(["l", "m"])) == [Line("l"), Line("m")]

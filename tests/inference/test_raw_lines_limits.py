@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.inference.constraints import Line
-from fairseq_phrase.inference.raw_lines import RawLines, halves
+from fairseq_phrase.inference.raw_lines import Line, RawLines, halves
 
 
 class Letters:

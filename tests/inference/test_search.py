@@ -8,7 +8,9 @@ from fairseq.search import DiverseBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_phrase
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
+from fairseq_phrase.inference.search import Hypothesis, joined_hypotheses, word_translations
 from fairseq_phrase.testing import LENGTHS, build_model, make_batch
 from tests.support.small_checkpoints import make_checkpoint, make_data
 
@@ -61,20 +63,30 @@ def test_diverse_beams_do_not_depend_on_other_sentences(dictionary):
     assert beams(tokens, [40, 7, 12, 3, 25]) == alone
 
 
-def test_draws_of_segments_are_not_joined_by_their_probabilities():
-    """Joined in order, the sum would be the one of the most probable draws of both."""
-    segments = [
-        [search.Hypothesis(f"{name}{rank}", -rank, 1) for rank in range(4)] for name in "ab"
+def test_words_are_translated_by_a_file(tmp_path):
+    file = tmp_path / "words.txt"
+    file.write_text("a b\nc\td\n")
+    assert word_translations(file) == {"a": "b", "c": "d"}
+    file.write_text("a b\nc\n")
+    with pytest.raises(UserError, match=f"{file}, line 2: expected a word and its translation"):
+        word_translations(file)
+
+
+def test_segments_of_a_line_are_aligned_one_after_the_other():
+    hypotheses = [
+        Hypothesis("a b", -1, 3, [(0, 0), (2, 1)], (3, 2)),
+        Hypothesis("c", -1, 2, [(1, 0)]),
     ]
-    partners = set()
-    for seed in range(20):
-        draws = search.joined_draws(seed, segments, 4)
-        pairs = [tuple(draw.text.split()) for draw in draws]
-        for column, name in enumerate("ab"):
-            assert sorted(pair[column] for pair in pairs) == [f"{name}{rank}" for rank in range(4)]
-        assert [draw.score for draw in draws] == sorted((d.score for d in draws), reverse=True)
-        assert draws == search.joined_draws(seed, segments, 4)
-        partners |= {pair[1] for pair in pairs if pair[0] == "a0"}
-    assert len(partners) == 4
-    assert search.joined_draws(1, segments[:1], 4) == segments[0]
-    assert [draw.text for draw in search.joined_draws(1, [], 2)] == ["", ""]
+    (joined,) = joined_hypotheses([[hypothesis] for hypothesis in hypotheses], 1)
+    assert joined.alignment == [(0, 0), (2, 1), (4, 2)]
+
+
+def test_segments_of_chinese_lines_are_joined_without_a_space():
+    hypotheses = [
+        Hypothesis("我。", -1, 3, [(0, 0)], (1, 1)),
+        Hypothesis("你 a", -1, 2, [(0, 0), (1, 1)], (2, 2)),
+    ]
+    hypotheses += [Hypothesis("b", -1, 2, [(0, 0)], (1, 1)), Hypothesis("", -1, 1)]
+    (joined,) = joined_hypotheses([[hypothesis] for hypothesis in hypotheses], 1)
+    assert joined.text.rstrip() == "我。你 a b"
+    assert joined.alignment == [(0, 0), (1, 0), (2, 1), (3, 2)]

@@ -110,18 +110,6 @@ def test_a_file_of_translations_depends_on_the_trees(
     assert "was made with parses new.de.conllu " in capfdbinary.readouterr().err.decode()
 
 
-def test_constraints_and_a_glossary_need_no_other_parser(checkpoint, text, translate) -> None:
-    constraints, terms = text.with_name("wanted"), text.with_name("terms")
-    constraints.write_text("dog\n\nsleeps\n", encoding="utf-8")
-    terms.write_text("der Hund\tthe\n", encoding="utf-8")
-    translations = translate(
-        "--path", checkpoint, text, "--constraints", constraints, "--glossary", terms
-    ).splitlines()
-    assert "dog" in translations[0].split()
-    assert "the" in translations[0].split()
-    assert "sleeps" in translations[2].split()
-
-
 def test_text_without_trees_is_refused_with_what_to_do(checkpoint, text, refused) -> None:
     text.with_name("new.de.conllu").unlink()
     for options in ([], ["--source-parser", "conllu"]):

@@ -308,6 +308,6 @@ def test_gleu_takes_all_references_of_the_report(table):
     assert float(k2["GLEU_mean"]) == pytest.approx(np.mean(twin))
 
 
-def test_a_similar_metric_is_suggested():
-    with pytest.raises(UserError, match=r"--metric glue: expected one of .*; did you mean gleu\?$"):
+def test_an_unknown_metric_is_refused():
+    with pytest.raises(UserError, match=r"--metric glue: expected one of .*gleu"):
         load_metrics(["glue"])

@@ -150,8 +150,6 @@ def test_given_embeddings_are_the_encoders(task):
 def test_an_unknown_name_is_answered_with_the_names(task):
     with pytest.raises(UserError, match=r"--encoder nope: expected one of .*phrase_transformer"):
         build_named_encoder(config(encoder="nope"), task, task.source_dictionary)
-    with pytest.raises(UserError, match=r"did you mean tree_lstm\?$"):
-        build_named_encoder(config(encoder="tree_lstn"), task, task.source_dictionary)
 
 
 def test_the_encoders_parses_are_asked_for(task):

@@ -58,7 +58,6 @@ def test_atis_gets_the_brackets_that_a_form_lacks_at_its_end(tmp_path, capsys):
         ("$v0", "$v1"),
         ("$v1", "$1"),  # two variables, though their names differ by the v only
         ("$1", "$0"),
-        ("$airline", "$x"),
     ],
 )
 def test_atis_numbers_a_forms_variables_in_their_order(tmp_path, outer, inner):

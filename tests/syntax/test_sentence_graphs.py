@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,8 +19,6 @@ from fairseq_phrase.data.store.layout import shared_index
 from fairseq_phrase.data.subwords.encoded_sentences import encode_words
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.lab.inspection.integrity import RecordChecker
-from fairseq_phrase.lab.inspection.sentence_blocks import Ragged, SentenceBlock
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.interfaces import LineParser, flat, without_trees
@@ -184,14 +180,3 @@ def test_edges_that_raw_text_loses_are_counted_in_a_warning(install_parser, capl
 def test_trees_without_syntax_have_no_graph():
     with pytest.raises(UserError, match="also reads the parse's enhanced dependencies"):
         TreeSource("random").fields_to_read(["words", "heads", "enhanced"])
-
-
-@pytest.mark.parametrize(("dependent", "is_found"), [(1, False), (2, True), (-1, True)])
-def test_a_record_of_an_edge_to_a_word_that_is_not_there_is_found(dependent, is_found):
-    files = SimpleNamespace(path_of=Path)
-    dictionaries = {name: labels(name) for name in ("text", "enhanced")}
-    values = {"text": [4, 5, 2], "words": [0, 1], "enhanced": [0, dependent, 6]}
-    arrays = {name: Ragged(np.array(row), np.array([0, len(row)])) for name, row in values.items()}
-    message = "expected valid enhanced: an edge joins words that are not out of 0 to 1"
-    with pytest.raises(UserError, match=message) if is_found else nullcontext():
-        RecordChecker(files, dictionaries).check(SentenceBlock(0, arrays))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from argparse import Namespace
@@ -17,8 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fairseq_phrase
-from fairseq_phrase.inference.constrained_search import ConstrainedSearch, RequiredText
-from fairseq_phrase.inference.search import SamplingBySentence
 from fairseq_phrase.methods.copying.copy_scores import COPIES
 from fairseq_phrase.methods.encoder_method import translation_encoders
 from fairseq_phrase.tasks.beam_search import (
@@ -224,26 +221,6 @@ def test_many_hypotheses_have_slots(beam):
     model = eager_to_end(build_model("transformer", dictionary), dictionary)
     sample = sample_of(dictionary, [("transformer", model)], (4, 7))
     check_same(*both([model], dictionary, sample, beam=beam, max_len_b=5))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_searches_of_this_project_have_the_hypotheses_of_fairseqs_generator(seed):
-    dictionary = make_dictionary(40)
-    model = eager_to_end(build_model("phrase_transformer", dictionary), dictionary, seed)
-    sample = sample_of(dictionary, [("phrase_transformer", model)])
-
-    def sampling():
-        search = SamplingBySentence(dictionary, -1, 0.8)
-        search.begin([*range(len(LENGTHS))], torch.device("cpu"))
-        return search
-
-    def constrained():
-        search = ConstrainedSearch(dictionary, lambda tokens: " ".join(map(str, tokens)))
-        search.begin([[RequiredText("9 8", (9, 8))], [RequiredText("7", (7,))]] * 3)
-        return search
-
-    for search, beam in itertools.product((sampling, constrained), (1, 5)):
-        check_same(*both([model], dictionary, sample, search=search, beam=beam, max_len_b=15))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

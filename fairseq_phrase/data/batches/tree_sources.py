@@ -14,7 +14,6 @@ from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS
-from fairseq_phrase.text import did_you_mean
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
@@ -156,8 +155,7 @@ class TreeSource:
     ):
         if name not in TREE_SOURCES:
             names = ", ".join(TREE_SOURCES)
-            similar = did_you_mean(name, TREE_SOURCES)
-            raise UserError(f"--tree-source {name}: expected one of {names}{similar}")
+            raise UserError(f"--tree-source {name}: expected one of {names}")
         self.name, self.seed, self.pool = name, seed, pool
         self._dictionary = dictionary
         if pool is not None:

@@ -35,7 +35,7 @@ RAY_TIMEOUT = 30.0
 
 
 class Job(NamedTuple):
-    """Lines to be parsed and segmented, or translated.
+    """Lines to be parsed and segmented.
 
     Attributes:
         number: the job's number, from 0.
@@ -57,13 +57,11 @@ class EngineOptions:
         name: one of :data:`fairseq_phrase.option_values.ENGINES`.
         workers: number of processes or actors; 1 uses this process.
         ray_address: the cluster's address; None starts Ray on this machine.
-        gpus: GPUs of each actor of Ray.
     """
 
     name: str = "processes"
     workers: int = 1
     ray_address: str | None = None
-    gpus: int = 0
 
     @property
     def is_this_process(self) -> bool:
@@ -82,39 +80,23 @@ class EngineOptions:
         return replace(self, workers=min(self.workers, most))
 
 
-def run_jobs(
-    jobs: Iterable[Job], make: _Make[Result], engine: EngineOptions, loaded_name: str
-) -> Iterator[Result]:
+def run_jobs(jobs: Iterable[Job], make: _Make[Result], engine: EngineOptions) -> Iterator[Result]:
     """Do all jobs, in any order; this process does them in their order.
 
     Args:
         make: makes a function that does jobs, in each process; pickled for other processes.
-        loaded_name: the name of what it loads, for messages.
     """
     if engine.is_this_process:
         return map(make(), jobs)
     if engine.name == "ray":
-        return _on_ray(iter(jobs), make, engine, loaded_name)
-    return _in_processes(iter(jobs), make, engine.workers, loaded_name)
-
-
-def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
-    """Put numbered results in order, from 0."""
-    waiting: dict[int, Result] = {}
-    following = 0
-    for number, result in results:
-        waiting[number] = result
-        while following in waiting:
-            yield waiting.pop(following)
-            following += 1
+        return _on_ray(iter(jobs), make, engine)
+    return _in_processes(iter(jobs), make, engine.workers)
 
 
 # Processes of this machine
 
 
-def _in_processes(
-    jobs: Iterator[Job], make: _Make[Result], workers: int, loaded_name: str
-) -> Iterator[Result]:
+def _in_processes(jobs: Iterator[Job], make: _Make[Result], workers: int) -> Iterator[Result]:
     """Do jobs in processes. If a process dies, restart with the lost jobs."""
     lost: list[Job] = []
     deaths: Counter[int | None] = Counter()
@@ -125,22 +107,22 @@ def _in_processes(
             return
         except BrokenProcessPool:
             if not loaded.is_set():
-                raise _death(None, loaded_name) from None
+                raise _death(None) from None
             for job in lost:
-                _count_death(deaths, job, loaded_name)
+                _count_death(deaths, job)
 
 
-def _count_death(deaths: Counter[int | None], job: Job | None, loaded_name: str) -> None:
+def _count_death(deaths: Counter[int | None], job: Job | None) -> None:
     """Count that a worker died during a job or while loading."""
     number = None if job is None else job.number
     deaths[number] += 1
     if deaths[number] > _DEATHS:
-        raise _death(job, loaded_name) from None
+        raise _death(job) from None
 
 
-def _death(job: Job | None, loaded_name: str) -> UserError:
+def _death(job: Job | None) -> UserError:
     """Make the error for processes that died over a job, or while loading."""
-    where = f"while they loaded {loaded_name} (the reason is above, unless memory ran out)"
+    where = "while they loaded the parser and the subword model (the reason is above, or memory ran out)"
     if job is not None:
         last = job.first_line + len(job.lines) - 1
         where = f"{_DEATHS + 1} times over lines {job.first_line} to {last} (out of memory?)"
@@ -219,16 +201,16 @@ class _Actor:
 
 
 class _Actors:
-    """Ray actors, each with a parser or a model.
+    """Ray actors, each with a parser.
 
-    Only a loaded actor gets jobs; an actor that waits for a CPU or a GPU does not hold any back. If an
+    Only a loaded actor gets jobs; an actor that waits for a CPU does not hold any back. If an
     actor dies, for example because its machine is lost, it is replaced, and its jobs go to the first
     free actor. So do jobs that it had done, if their results were lost with its machine.
     """
 
-    def __init__(self, ray: Any, make: _Make[Any], engine: EngineOptions, loaded_name: str) -> None:
-        self._ray, self._make, self._loaded_name = ray, make, loaded_name
-        self._remote: Any = ray.remote(num_cpus=1, num_gpus=engine.gpus)(_Actor)
+    def __init__(self, ray: Any, make: _Make[Any], engine: EngineOptions) -> None:
+        self._ray, self._make = ray, make
+        self._remote: Any = ray.remote(num_cpus=1)(_Actor)
         self._actors: list[Any] = []
         # For each awaited answer, the actor and its job; None instead of a job while it loads.
         self._running: dict[Any, tuple[Any, Job | None]] = {}
@@ -286,22 +268,20 @@ class _Actors:
         awaited = [answer for answer, (actor, _) in self._running.items() if actor == dead]
         # The first job was running; the others were queued.
         undone = [self._running.pop(answer)[1] for answer in awaited]
-        _count_death(self._deaths, undone[0], self._loaded_name)
+        _count_death(self._deaths, undone[0])
         self._lost += filter(None, undone)
         self._free = [actor for actor in self._free if actor != dead]
         self._actors.remove(dead)
         self._start()
 
 
-def _on_ray(
-    jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions, loaded_name: str
-) -> Iterator[Result]:
+def _on_ray(jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions) -> Iterator[Result]:
     with optional_packages("Ray is not installed", "'ray[client]'"):
         import ray
     was_running = ray.is_initialized()
     if not was_running:
         _start_ray(ray, engine)
-    actors = _Actors(ray, make, engine, loaded_name)
+    actors = _Actors(ray, make, engine)
     try:
         yield from actors.results(jobs)
     except ray.exceptions.RayTaskError as error:

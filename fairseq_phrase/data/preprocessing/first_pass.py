@@ -85,7 +85,7 @@ def _blocks(
     make = partial(BlockMaker, options, split.is_whole, split.sides)
     surplus: list[UserError] = []
     jobs = _jobs(split, missing, surplus)
-    results = run_jobs(jobs, make, engine, "the parser and the subword model")
+    results = run_jobs(jobs, make, engine)
     errors: dict[int, UserError] = {}
     with tqdm(
         desc=f"parsing {split.name}",

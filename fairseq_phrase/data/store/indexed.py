@@ -215,27 +215,6 @@ class IndexedReader:
             f"{self.prefix}.bin", self._dtype, end - start, offset=start * self._dtype.itemsize
         )
 
-    def first_gap(self, first: int, last: int) -> int | None:
-        """Find an array that does not end where the next one starts, or has a negative size.
-
-        Writers put arrays one after the other, so such an index is damaged.
-
-        Args:
-            first: the first array to check, from 0.
-            last: one past the last.
-
-        Returns:
-            The first such array, or None.
-        """
-        sizes = self.sizes[first:last].astype(_INT64)
-        starts = self._starts[first : last + 1]
-        if last == len(self):
-            starts = np.append(starts, len(self._values) * self._index_width)
-        broken = (starts[:-1] + sizes * self._index_width != starts[1:]) | (sizes < 0)
-        if first == 0 and last > 0:
-            broken[0] |= starts[0] != 0
-        return first + int(broken.argmax()) if broken.any() else None
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Reopen the files in another process instead of copying them there."""
         return IndexedReader, (self.prefix, self._index)

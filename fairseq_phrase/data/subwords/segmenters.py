@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, lru_cache, partial
@@ -14,12 +13,12 @@ from typing import Any
 import sentencepiece
 
 from fairseq_phrase.data.store.dictionaries import SPECIAL
-from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens, separate
+from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens
 from fairseq_phrase.data.subwords.segmenter import Segmenter, vocabulary_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.optional_packages import load_entry, optional_packages
-from fairseq_phrase.text import did_you_mean, is_invisible, plain_spaces, read_json, require_file
+from fairseq_phrase.text import is_invisible, plain_spaces, read_json, require_file
 
 # Protocol buffers merge appended content, so these bytes set two fields of a model's normalizer_spec
 # (field 3) to false: add_dummy_prefix (3) and remove_extra_whitespaces (4). A word then keeps its ▁ and
@@ -133,25 +132,6 @@ class SubwordNmtSegmenter:
     def join(self, subwords: str) -> str:
         """Join subwords to text."""
         return f"{subwords} ".replace(f"{JOIN} ", "").rstrip()
-
-    def subwords_with_dropout(self, word: str, dropout: float, rng: random.Random) -> list[str]:
-        """Segment one word and skip merges at random.
-
-        Args:
-            word: the word, without ``▁``.
-            dropout: the probability of skipping a merge.
-
-        Returns:
-            The subwords from BPE. Some may look like fairseq's special tokens.
-        """
-        # subword-nmt draws from Python's global generator, which other code also uses.
-        state = random.getstate()
-        random.seed(rng.getrandbits(64))
-        try:
-            subwords: list[str] = self._bpe.segment_tokens([word], dropout=dropout)
-            return subwords
-        finally:
-            random.setstate(state)
 
     def _segment(self, word: str) -> list[str]:
         subwords: list[str] = self._bpe.segment_tokens([word])
@@ -333,8 +313,7 @@ def find_segmenter(bpe: str) -> Callable[[Path], Segmenter]:
         return SEGMENTERS[bpe]
     if bpe not in installed.names:
         names = ", ".join([*SEGMENTERS, *sorted(installed.names)])
-        similar = did_you_mean(bpe, [*SEGMENTERS, *installed.names, WHOLE_WORDS])
-        raise UserError(f"--bpe {bpe}: expected one of {names} or {WHOLE_WORDS}{similar}")
+        raise UserError(f"--bpe {bpe}: expected one of {names} or {WHOLE_WORDS}")
     entry = installed[bpe]
     load: Callable[[Path], Segmenter] = load_entry(
         entry, f"--bpe {bpe}: {entry.value} cannot be used"
@@ -393,20 +372,6 @@ def segment_words(words: Sequence[str], segmenter: Segmenter) -> list[tuple[str,
         bare = first[0].removeprefix("▁") or first[0]
         first = [f"▁{bare}" if tokenizer.adds_space else bare]
     return [segmenter.segment_word(word) for word in (*first, *words[1:])]
-
-
-def segment_after_text(line: str, segmenter: Segmenter) -> list[str]:
-    """Segment a line that directly follows other text, without a space.
-
-    Returns:
-        The subwords; none if the line has protected tokens.
-    """
-    words = line.split(maxsplit=1)
-    if not words or separate(segmenter, line)[1]:
-        return []
-    subwords = [*segmenter.segment_word(words[0])]
-    # In GPT-2's BPE the space before a word is part of its subword.
-    return subwords + (segmenter.segment_line(f" {words[1]}") if words[1:] else [])
 
 
 def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:

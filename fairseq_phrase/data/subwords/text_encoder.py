@@ -30,12 +30,11 @@ from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.parsers import (
     FileParser,
-    LineParser,
     Unparsed,
     load_parser,
     names_path,
 )
-from fairseq_phrase.parsers.interfaces import flat, split_at_white_space
+from fairseq_phrase.parsers.interfaces import flat
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 from fairseq_phrase.syntax.spellings import unescape_moses
@@ -170,12 +169,6 @@ class TextEncoder:
         """Split lines into the same words and subwords as :meth:`encode_lines`, without trees."""
         self._require_parser()
         return self._encode(lines, lambda texts: map(self.pipeline.tokenize, texts))
-
-    def segment_terms(self, terms: Sequence[str]) -> list[EncodedSentence]:
-        """Split terms like :meth:`segment_lines`, or at white space for data with files of trees."""
-        if isinstance(self.pipeline.parser, LineParser):
-            return self.segment_lines(terms)
-        return self._encode(terms, lambda texts: map(split_at_white_space, texts))
 
     def _require_parser(self) -> None:
         """Check that lines can be parsed."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.lab.inspection.integrity import RecordChecker, word_counts
 from fairseq_phrase.lab.inspection.parsed_text import printable
 from fairseq_phrase.lab.inspection.sentence_blocks import (
     Dictionaries,
@@ -81,7 +80,6 @@ class SplitStatistics:
         """Count a block of sentences.
 
         Args:
-            block: the sentences; their records must be valid.
             unknown: the dictionary's index of the unknown subword.
         """
         arrays = block.arrays
@@ -117,6 +115,14 @@ def _counted(numbers: np.ndarray, before: np.ndarray) -> np.ndarray:
     return counts
 
 
+def word_counts(words: Ragged) -> np.ndarray:
+    """Count each sentence's words; protected tokens (-1) are none. Shape: ``(sentences,)``, int64."""
+    counts = np.zeros(len(words.sizes), dtype=np.int64)
+    filled = words.sizes > 0
+    counts[filled] = np.maximum.reduceat(words.values, words.offsets[:-1][filled]) + 1
+    return counts
+
+
 def split_statistics(
     directory: Path,
     manifest: Manifest,
@@ -131,7 +137,6 @@ def split_statistics(
         advance: called with the number of sentences that have been counted since the last call.
     """
     files = SplitFiles(directory, manifest, split)
-    checker = RecordChecker(files, dictionaries)
     record = manifest.splits[split]
     statistics = SplitStatistics(
         split,
@@ -140,7 +145,6 @@ def split_statistics(
     )
     unknown = dictionaries["text"].unk()
     for block in files.blocks():
-        checker.check(block)  # statistics of invalid records are useless
         statistics.add(block, unknown)
         advance(len(block))
     for spread in (*vars(statistics).values(), *statistics.edges.values()):

@@ -9,19 +9,39 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.indexed import IndexedReader
-from fairseq_phrase.data.store.layout import rerun, shared_index
+from fairseq_phrase.data.store.layout import rerun, shared_index, with_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.fields import FIELDS
 
-#: The dictionaries of a language's text and labels, by ``text`` and field:
-#: :func:`fairseq_phrase.lab.inspection.integrity.load_dictionaries` reads them.
+#: The dictionaries of a language's text and labels, by ``text`` and field.
 Dictionaries = dict[str, Any]
 
 #: The largest number of values of text and parses in a block, unless its first sentence has more.
 BLOCK_VALUES = 1 << 18
 _BLOCK_SENTENCES = 1 << 15
+
+
+def load_dictionaries(directory: Path, manifest: Manifest) -> Dictionaries:
+    """Read the dictionaries of a language's text and labels.
+
+    Raises:
+        UserError: a dictionary is missing or damaged.
+    """
+    names = {"text": f"dict.{manifest.language}.txt"}
+    names |= with_labels(manifest.fields)
+    loaded = {}
+    for name, file in names.items():
+        path = directory / file
+        if not path.is_file():
+            raise UserError(f"{path} is missing: {rerun(directory)}")
+        try:
+            loaded[name] = load_dictionary(path)
+        except UserError as error:
+            raise UserError(f"{path} is damaged ({error}): {rerun(directory)}") from None
+    return loaded
 
 
 @dataclass(frozen=True)
@@ -41,10 +61,6 @@ class Ragged:
         """The number of values in each sentence. Shape: ``(sentences,)``."""
         return np.diff(self.offsets)
 
-    def sentence(self, index: int) -> np.ndarray:
-        """Return the values of one sentence, from 0. Shape: ``(sizes[index],)``."""
-        return self.values[self.offsets[index] : self.offsets[index + 1]]
-
 
 @dataclass(frozen=True)
 class SentenceBlock:
@@ -63,7 +79,7 @@ class SentenceBlock:
 
 
 class SplitFiles:
-    """The text and the parses of one split, opened without a check of their fingerprints.
+    """The text and the parses of one split, whose fingerprints a :class:`ParseStore` has compared.
 
     Args:
         split: the split's name with its language pair, ``train.de-en``.
@@ -77,39 +93,21 @@ class SplitFiles:
     """
 
     def __init__(self, directory: Path, manifest: Manifest, split: str):
-        self.split = split
-        self.prefix = directory / f"{split}.{manifest.language}"
-        self.readers = {"text": IndexedReader(self.prefix)}
+        prefix = directory / f"{split}.{manifest.language}"
+        self.readers = {"text": IndexedReader(prefix)}
         for name in FIELDS:
             if name in manifest.fields:
                 index = shared_index(name, manifest.fields)
                 self.readers[name] = IndexedReader(
-                    f"{self.prefix}.{name}", f"{self.prefix}.{index}" if index else None
+                    f"{prefix}.{name}", f"{prefix}.{index}" if index else None
                 )
         self.sentences = min(map(len, self.readers.values()))
 
-    def path_of(self, name: str) -> Path:
-        """Return the path, without its ending, of ``text`` or a field."""
-        return self.prefix if name == "text" else Path(f"{self.prefix}.{name}")
-
     def blocks(self) -> Iterator[SentenceBlock]:
-        """Read all sentences once.
-
-        Raises:
-            UserError: an index is damaged; all sentences before that line have been yielded.
-        """
+        """Read all sentences once."""
         first = 0
         while first < self.sentences:
             last = min(self.sentences, first + _BLOCK_SENTENCES)
-            gaps = {name: reader.first_gap(first, last) for name, reader in self.readers.items()}
-            last = min([last, *(gap for gap in gaps.values() if gap is not None)])
-            if last == first:
-                name = next(name for name, gap in gaps.items() if gap == first)
-                raise UserError(
-                    f"{self.path_of(name)}.idx, line {first + 1}: expected its values right between "
-                    "the blocks of the lines before and after, found another start or size; "
-                    f"{rerun(self.path_of(name).parent)}"
-                )
             sizes = sum(
                 reader.sizes[first:last].astype(np.int64) for reader in self.readers.values()
             )

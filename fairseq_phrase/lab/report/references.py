@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import named_path, read_lines
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,7 @@ def read_references(
     own_names = _read_names(names)
     read_sources = _read_texts(sources, subset)
     texts = []
-    endings = {
-        name: _ending(path) for name, path in map(partial(_name_and_path, subset), references[::-1])
-    }
+    endings = {name or subset: _ending(path) for name, path in map(named_path, references[::-1])}
     for name, files in _read_texts(references, subset).items():
         source = read_sources.pop(name, [])
         for lines in (*source, *files):
@@ -103,19 +100,12 @@ def _read_texts(arguments: Sequence[str], subset: str) -> dict[str, list[list[st
     """Read ``[SUBSET=]FILE`` arguments; the lines of each file by test set, in order."""
     lines_of_sets: dict[str, list[list[str]]] = {}
     for argument in arguments:
-        name, path = _name_and_path(subset, argument)
+        name, path = named_path(argument)
         lines = list(read_lines(path))
         if not lines:
             raise UserError(f"{path} is empty")
-        lines_of_sets.setdefault(name, []).append(lines)
+        lines_of_sets.setdefault(name or subset, []).append(lines)
     return lines_of_sets
-
-
-def _name_and_path(subset: str, argument: str) -> tuple[str, Path]:
-    """Split a ``[SUBSET=]FILE`` argument into the test set's name and the file."""
-    # The '=' may be part of a file's name.
-    name, _, file = ("", "", argument) if Path(argument).is_file() else argument.rpartition("=")
-    return name or subset, Path(file)
 
 
 def _ending(path: Path) -> str:

@@ -18,7 +18,7 @@ from fairseq_phrase.lab.report.generation import (
 )
 from fairseq_phrase.lab.report.references import ReferenceText
 from fairseq_phrase.lab.report.training_log import TrainingLog, read_training_log
-from fairseq_phrase.text import read_lines, require_file
+from fairseq_phrase.text import named_path, read_lines, require_file
 
 _SEED = re.compile(r"seed[-_]?(\d+)")
 _LOGS = ("train.log", "hydra_train.log")
@@ -90,11 +90,7 @@ def find_runs(arguments: Sequence[str]) -> list[RunFolder]:
     """
     folders: list[RunFolder] = []
     for argument in arguments:
-        # The '=' may be part of a folder's name.
-        name, _, folder = (
-            ("", "", argument) if Path(argument).exists() else argument.rpartition("=")
-        )
-        path = Path(folder)
+        name, path = named_path(argument)
         if path.is_file():
             run = _run_folder(path.parent)
             folders.append(RunFolder(name or run.row, run.seed, run.path, path))

@@ -13,14 +13,16 @@ from tqdm import tqdm
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.lab.synthetic import english, german
-from fairseq_phrase.lab.synthetic.grammar import MAX_DEPTH, Grammar
+from fairseq_phrase.lab.synthetic.grammar import Grammar
 from fairseq_phrase.lab.synthetic.lexicon import default_lexicon
 from fairseq_phrase.lab.synthetic.meaning import Event, Oblique, Thing, Utterance
 from fairseq_phrase.lab.synthetic.rules import RULES
 from fairseq_phrase.lab.synthetic.tree import Sentence, read_off
-from fairseq_phrase.option_values import MAX_WORDS, SYNTHETIC_LANGUAGES
+from fairseq_phrase.option_values import SYNTHETIC_LANGUAGES
 from fairseq_phrase.text import written_together
 
+#: Sentences with more words than this, in either language, are left out.
+MAX_WORDS = 30
 # The grammar counts as exhausted after so many consecutive sentences that are too long, or after so many
 # known texts in a row, sentences that are too long left aside.
 MAX_REPEATS = 200
@@ -51,9 +53,7 @@ class ParallelSentence:
         return max(len(self.source.words), len(self.target.words))
 
 
-def generate(
-    size: int, seed: int, *, max_words: int = MAX_WORDS
-) -> Iterator[ParallelSentence]:  # fmt: skip
+def generate(size: int, seed: int) -> Iterator[ParallelSentence]:
     """Generate parallel sentences, German and English.
 
     A source text occurs only once, except that an ambiguous text may have two readings (same words, other
@@ -61,9 +61,8 @@ def generate(
 
     Args:
         seed: the same seed gives the same sentences on every machine.
-        max_words: sentences with more words than this, in either language, are left out.
     """
-    yield from take(distinct_groups(seed, max_words), size)
+    yield from take(distinct_groups(seed), size)
 
 
 def take(groups: Iterator[list[ParallelSentence]], size: int) -> Iterator[ParallelSentence]:
@@ -79,22 +78,19 @@ def take(groups: Iterator[list[ParallelSentence]], size: int) -> Iterator[Parall
         group = next(groups, None)
         if group is None:
             raise GrammarExhaustedError(
-                f"no more distinct sentences after {count} of the {size} asked for: "
-                "ask for fewer sentences, or allow more words in one"
+                f"no more distinct sentences after {count} of the {size} asked for: ask for fewer"
             )
         for pair in group[: size - count]:
             count += 1
             yield pair
 
 
-def distinct_groups(seed: int, max_words: int) -> Iterator[list[ParallelSentence]]:
-    """Yield distinct source texts, each with one or two readings.
+def distinct_groups(seed: int) -> Iterator[list[ParallelSentence]]:
+    """Yield distinct source texts of at most :data:`MAX_WORDS` words, each with one or two readings.
 
-    The arguments are as in :func:`generate`. The iterator ends when draws yield only known texts.
+    The iterator ends when draws yield only known texts.
     """
-    # Two clauses take at least seven words: Er lacht, weil Anna weint.
-    depth = MAX_DEPTH if max_words >= 7 else 0
-    grammar = Grammar(default_lexicon(), seed, depth)
+    grammar = Grammar(default_lexicon(), seed)
     texts: set[str] = set()
     repeats = too_long = 0
     while repeats < MAX_REPEATS and too_long < MAX_TOO_LONG:
@@ -102,7 +98,7 @@ def distinct_groups(seed: int, max_words: int) -> Iterator[list[ParallelSentence
         # Drawn before sentences are left out, which must not change the fraction of the others.
         wants_twin = grammar.rng.chance(BOTH_READINGS)
         pair = ParallelSentence.of(utterance)
-        if pair.longest > max_words:
+        if pair.longest > MAX_WORDS:
             too_long += 1
             continue
         too_long = 0
@@ -112,7 +108,7 @@ def distinct_groups(seed: int, max_words: int) -> Iterator[list[ParallelSentence
         repeats = 0
         texts.add(pair.source.text)
         twin = _twin(utterance, pair) if wants_twin else None
-        yield [pair] if twin is None or twin.longest > max_words else [pair, twin]
+        yield [pair] if twin is None or twin.longest > MAX_WORDS else [pair, twin]
 
 
 def _twin(utterance: Utterance, pair: ParallelSentence) -> ParallelSentence | None:
@@ -207,7 +203,6 @@ def write_corpus(
     out: str | Path,
     sizes: Mapping[str, int],
     seed: int,
-    max_words: int = MAX_WORDS,
 ) -> None:
     """Write ``{split}.{lang}``, ``{split}.{lang}.conllu`` and ``{split}.{lang}.ptb``.
 
@@ -226,7 +221,7 @@ def write_corpus(
     directory = Path(out)
     check_corpus_directory(directory, sizes)
     source_lang, target_lang = SYNTHETIC_LANGUAGES
-    groups = distinct_groups(seed, max_words)
+    groups = distinct_groups(seed)
     with written_together(directory) as folder, text_files(folder) as file:
         for split, size in sizes.items():
             pairs = take(groups, size)

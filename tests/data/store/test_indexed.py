@@ -183,4 +183,3 @@ def test_consecutive_arrays_are_read_as_one(tmp_path_factory, arrays, data):
     last = data.draw(st.integers(first, len(arrays)))
     joined = [value for values in arrays[first:last] for value in values]
     assert reader.between(first, last).tolist() == joined
-    assert reader.first_gap(first, last) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from fairseq_phrase.data.store.indexed import IndexedReader
@@ -16,12 +17,22 @@ from fairseq_phrase.lab.inspection.corpus_statistics import (
     split_statistics,
     statistics_text,
 )
-from fairseq_phrase.lab.inspection.integrity import load_dictionaries
+from fairseq_phrase.lab.inspection.sentence_blocks import Ragged, SentenceBlock, load_dictionaries
 from fairseq_phrase.syntax.dependency import DependencyTree
-from tests.support.sentence_blocks import block
 from tests.support.stores import TREE_FIELDS
 
 SPLIT = "valid.de-en"
+
+
+def ragged(rows):
+    offsets = np.cumsum([0, *map(len, rows)])
+    return Ragged(np.array([value for row in rows for value in row], dtype=np.int64), offsets)
+
+
+def block(records, first=0):
+    return SentenceBlock(
+        first, {name: ragged([record[name] for record in records]) for name in records[0]}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,24 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 
+from fairseq_phrase.lab.inspection.parsed_text import ParsedText
 from fairseq_phrase.lab.pictures.terminal_trees import MAX_WORDS, arc_rows, tree_text
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.sentence import Edge
 from tests.support.hostile import constituents, trees
-from tests.support.parsed_texts import sentence
+
+
+def sentence(words, heads=None, deprels=(), tags=(), tree=None, subwords=None):
+    return ParsedText(
+        "train.de-en.de, line 7",
+        list(words),
+        [True] * len(words),
+        subwords or [[word] for word in words],
+        None if heads is None else np.array(heads),
+        list(deprels),
+        list(tags),
+        tree,
+    )
 
 
 def heads_of(rows):

@@ -81,11 +81,12 @@ def test_words_spell_natural_text(sentences):
         assert sentence.text.replace(" ", "") == "".join(sentence.words)
 
 
-def test_sentences_keep_to_the_length_asked_for(sentences):
+def test_sentences_keep_to_the_largest_length(sentences, monkeypatch):
     assert max(len(sentence.words) for sentence in sentences) <= corpus.MAX_WORDS
     assert max(len(sentence.words) for sentence in sentences) > 20
     # The readings of one text may differ in length, so that one of them could slip through.
-    assert all(pair.longest <= 8 for pair in generate(400, seed=1, max_words=8))
+    monkeypatch.setattr(corpus, "MAX_WORDS", 8)
+    assert all(pair.longest <= 8 for pair in generate(400, seed=1))
 
 
 def test_brackets_are_balanced_and_hold_exactly_the_words(sentences):
@@ -244,9 +245,11 @@ def test_too_many_sentences_are_an_error_that_says_so(monkeypatch):
     tiny = replace(full, nouns=nouns, verbs=verbs, names=("Anna",))
     # The default lexicon does not run out of sentences.
     monkeypatch.setattr(corpus, "default_lexicon", lambda: tiny)
-    assert {p.source.text for p in generate(3, seed=1, max_words=4)}
+    monkeypatch.setattr(corpus, "MAX_WORDS", 5)
+    monkeypatch.setattr(corpus, "MAX_TOO_LONG", 500)
+    assert {p.source.text for p in generate(3, seed=1)}
     with pytest.raises(GrammarExhaustedError, match=r"after \d+ of the 5000 asked for"):
-        list(generate(5000, seed=1, max_words=4))
+        list(generate(5000, seed=1))
 
 
 def test_the_command_writes_every_file_and_nothing_else(tmp_path):
@@ -299,10 +302,11 @@ def test_no_source_text_of_one_split_occurs_in_another(tmp_path):
 
 
 def test_a_command_that_fails_leaves_no_files(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(corpus, "MAX_TOO_LONG", 50)
+    monkeypatch.setattr(corpus, "MAX_TOO_LONG", 80)
+    monkeypatch.setattr(corpus, "MAX_WORDS", 5)
     argv = ["--out", str(tmp_path), "--train", "9000", "--valid", "1", "--test", "1"]
     with pytest.raises(SystemExit) as exit_info:
-        main([*argv, "--max-words", "5"])
+        main(argv)
     assert exit_info.value.code == 2
     assert "of the 9000 asked for" in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == []

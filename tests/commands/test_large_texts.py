@@ -1,10 +1,9 @@
-"""Large texts: sampling, parts, files that an interrupted run goes on with, and several processes."""
+"""Large texts: parts, and files that an interrupted run goes on with."""
 
 from __future__ import annotations
 
 import os
 from argparse import Namespace
-from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 
 import pytest
@@ -12,16 +11,8 @@ import torch
 
 import fairseq_phrase
 from fairseq_phrase.cli import translate as translate_command
-from fairseq_phrase.data.preprocessing.engines import EngineOptions
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference import translation_jobs
-from fairseq_phrase.inference.search import base_2, seed_of
-from fairseq_phrase.inference.translation_jobs import with_gpus
-from tests.support.selection import first_fast
 from tests.support.shared import checkpoints_of
-
-SAMPLING = ["--sampling", "--sampling-topk", "20", "--nbest", "2", "--scores", "--seed", "5"]
-
 
 # Few target positions, as a model that has hardly learned writes translations of the largest length.
 SHORT = ["--task", "translation", "--arch", "transformer", "--max-target-positions", "30"]
@@ -60,80 +51,15 @@ def translate(capsys, arguments):
     return called
 
 
-DRAWS = [{"sampling_topk": 3}, {"sampling_topp": 0.3}, {"temperature": 0.4}, {"temperature": 3.0}]
-DRAWS += [{"sampling_topp": 0.9, "temperature": 0.7}, {}]
-
-
-@pytest.mark.parametrize("draws", first_fast(DRAWS, 2))
-def test_what_is_drawn_is_fairseqs_sampling(checkpoint, text, draws):
-    model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
-    lines = text.read_text(encoding="utf-8").splitlines()[:4]
-    hypotheses = [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=9)]
-    generator = model.task.build_generator(model.models, Namespace(beam=2, sampling=True, **draws))
-    encode = model.task.source_text.encode
-    for number, line in enumerate(lines, start=1):
-        ((_, sample),) = model.task.source_text.batches(encode([line]), 12000, 32)
-        torch.manual_seed(seed_of(9, number, 0))
-        ((first, second),) = generator.generate(model.models, sample)
-        assert [hypothesis.text for hypothesis in hypotheses[number - 1]] == model.texts(
-            [first["tokens"], second["tokens"]]
-        )
-        assert [hypothesis.score for hypothesis in hypotheses[number - 1]] == pytest.approx(
-            [base_2(hypothesis["score"]) for hypothesis in (first, second)], rel=1e-4
-        )
-    assert hypotheses != [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=8)]
-    state = torch.get_rng_state()
-    assert hypotheses == [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=9)]
-    assert torch.equal(state, torch.get_rng_state())
-
-
-def test_more_subwords_than_the_dictionary_has_are_drawn_from_all(checkpoint):
-    model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
-    entries = len(model.task.target_dictionary)
-    drawn = [
-        [*model.hypotheses(["Hund"], sampling=True, sampling_topk=k)] for k in (entries, 10**6)
-    ]
-    assert drawn[0] == drawn[1]
-
-
-def test_a_low_temperature_and_a_small_share_draw_what_a_greedy_search_finds(checkpoint, text):
-    model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
-    lines = text.read_text(encoding="utf-8").splitlines()[:4]
-    greedy = model.translate(lines, beam=1)
-    assert model.translate(lines, sampling=True) != greedy
-    assert model.translate(lines, sampling=True, sampling_topp=1e-9) == greedy
-    assert model.translate(lines, sampling=True, temperature=1e-4) == greedy
-    sampled = model.translate(lines, sampling=True, sampling_topp=1.0, nbest=2)
-    assert sampled != greedy
-
-
 @pytest.mark.parametrize("option", ["beam", "buffer_size"])
 def test_numbers_below_1_are_refused(checkpoint, option):
     model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
     with pytest.raises(UserError, match=f"{option} 0: expected a positive number"):
-        model.translate(["Hund"], sampling=True, **{option: 0})
+        model.translate(["Hund"], **{option: 0})
 
 
-def test_what_is_drawn_does_not_depend_on_the_other_lines(checkpoint, text):
-    model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
-    lines = text.read_text(encoding="utf-8").splitlines()[:7]
-    lines[3] = " ".join([lines[3]] * 9)  # its translation may be longer
-
-    def drawn(some, **options):
-        return [
-            [hypothesis.text for hypothesis in hypotheses]
-            for hypotheses in model.hypotheses(some, sampling=True, nbest=2, seed=9, **options)
-        ]
-
-    expected = drawn(lines, batch_size=1, buffer_size=1)
-    assert drawn(lines, batch_size=3, buffer_size=9) == expected
-    assert drawn(lines, batch_size=32) == expected
-    assert drawn(["", *lines[1:3]]) == [["", ""], *expected[1:3]]
-    assert drawn([lines[1]]) != expected[1:2]  # another line's number
-
-
-@pytest.mark.parametrize("options", [["--nbest", "2"], SAMPLING])
-def test_shards_are_the_lines_of_a_single_run(options, translate, tmp_path):
+def test_shards_are_the_lines_of_a_single_run(translate, tmp_path):
+    options = ("--nbest", "2", "--scores")
     output, stderr = translate(*options)
     assert len(output.splitlines()) == 40
     parts = [translate(*options, "--shard", f"{number}/3").out for number in (1, 2, 3)]
@@ -179,12 +105,15 @@ def test_other_options_models_and_files_do_not_go_on_with_what_was_written(
     torch.save({**state, "extra_state": {}}, other_path)
     half = ("--out", tmp_path / "half.en", "--shard", "2/2")
     for options, difference in (
-        (("--beam", "2"), "beam None; this run has beam 2"),
+        (("--beam", "2"), "beam 5; this run has beam 2"),
         (("--path", other_path), "model 1 checkpoint_last.pt"),
-        (("--glossary", glossary := tmp_path / "terms.tsv"), "glossary (none)"),
+        (
+            ("--replace-unk", "--unk-dictionary", terms := tmp_path / "terms"),
+            "unk_dictionary (none)",
+        ),
         (("--source-parser", "factored"), "parser of the text"),
     ):
-        glossary.write_text("Hund\tdog\n")
+        terms.write_text("Hund dog\n")
         assert difference in refused(translate, *half, *options)
     text.write_text(text.read_text("utf-8").replace("e", "o"), "utf-8")
     assert f"{tmp_path}/half.en.1-of-2 was made with text input.txt" in refused(translate, *half)
@@ -202,7 +131,7 @@ def test_standard_input_is_compared_with_what_was_translated(
             translate_command.main(command_arguments)
 
     content = text.read_bytes()
-    written, calls = translation_jobs.output_line, []
+    written, calls = translate_command.output_line, []
 
     def interrupted(*given):
         calls.append(given)
@@ -211,10 +140,10 @@ def test_standard_input_is_compared_with_what_was_translated(
         return written(*given)
 
     # Ctrl-C in the sixth line.
-    monkeypatch.setattr(translation_jobs, "output_line", interrupted)
+    monkeypatch.setattr(translate_command, "output_line", interrupted)
     with pytest.raises(SystemExit):
         translate(content)
-    monkeypatch.setattr(translation_jobs, "output_line", written)
+    monkeypatch.setattr(translate_command, "output_line", written)
     with pytest.raises(SystemExit):
         translate(content.replace(b"e", b"o"))
     message = (
@@ -226,48 +155,6 @@ def test_standard_input_is_compared_with_what_was_translated(
     assert len(out.read_bytes().splitlines()) == 20
 
 
-def test_processes_write_the_lines_of_one(translate):
-    expected = translate(*SAMPLING).out
-    assert translate(*SAMPLING, "--workers", "2").out == expected
-
-
-@pytest.mark.slow
-def test_an_actor_of_ray_writes_the_lines_of_one_process(translate):
-    expected = translate(*SAMPLING).out
-    assert translate(*SAMPLING, "--workers", "1", "--engine", "ray").out == expected
-
-
-def test_processes_score(translate, text):
-    expected = translate("--score", text).out
-    assert len(expected.splitlines()) == 20
-    assert translate("--score", text, "--workers", "2").out == expected
-
-
-@pytest.mark.parametrize(
-    ("engine", "device", "gpus"),
-    [
-        (EngineOptions(workers=2), "cuda", 0),
-        (EngineOptions("ray", 2), "cpu", 0),
-        (EngineOptions("ray", 2), "cuda", 1),
-        (EngineOptions("ray", 2), None, 1),
-        (EngineOptions("ray", 8, "auto"), "cuda", 1),
-        (
-            EngineOptions("ray", 3),
-            None,
-            "--workers 3: each actor needs a GPU, and this machine has 2",
-        ),
-        (EngineOptions("ray", 2), "cuda:1", "--device cuda:1: Ray chooses each actor's GPU"),
-    ],
-)
-def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    if isinstance(gpus, int):
-        assert with_gpus(engine, device) == replace(engine, gpus=gpus)
-    else:
-        with pytest.raises(UserError, match=gpus):
-            with_gpus(engine, device)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -277,12 +164,6 @@ def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypat
             ["--shard", "1/2", "--out", "{out}"],
             "{out}.2-of-2 is there without out.2-of-2.key, which records what made it: remove it",
         ),
-        # Of one option of the search; the others are in the tests of SearchOptions.
-        (["--sampling", "--temperature", "0"], 'temperature="0.0": expected a number above 0'),
-        (["--sampling", "--beam", "12", "--nbest", "4"], "draws, which are no samples"),
-        (["--score", "{out}.2-of-2", "--sampling"], "remove the options of a search"),
-        (["--sampling", "--constraints", "{out}"], "need a search"),
-        (["--ray-address", "auto"], "--ray-address needs --engine ray"),
         (["--out", "{out}", "--source-parser", "spacy:nothing"], "spacy download nothing"),
     ],
 )
