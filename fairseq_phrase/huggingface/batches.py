@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import accumulate
@@ -279,7 +279,12 @@ def _heads_and_labels(
     row: int, parse: ParsedSentence | tuple[Sequence[int], Sequence[str]]
 ) -> tuple[Sequence[int], Sequence[str]]:
     if isinstance(parse, Sequence):
-        return parse
+        if len(parse) == 2 and all(isinstance(part, Iterable) for part in parse):
+            return parse
+        raise UserError(
+            f"sentence {row}: expected a parsed sentence, or a pair of lists, its words' heads and "
+            f"labels, such as ([1, 1], ['nsubj', 'root']) or ([1, 1], []), got {parse!r:.80}"
+        )
     tree = parse.tree if isinstance(parse, ParsedSentence) else None  # Unparsed, from a parser
     if tree is None:
         raise UserError(f"sentence {row} has no dependency tree")

@@ -1,4 +1,4 @@
-"""The models and the data of a path, and the device of a name."""
+"""Read checkpoints and bundles for inference: models, data directory and languages. Choose a device."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def device_named(name: str | None) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        if reason.startswith("Expected one of"):  # of more than twenty
+        if reason.startswith("Expected one of"):  # torch lists more than twenty kinds
             reason = "expected cpu, cuda or cuda:1"
         raise UserError(f"device {name}: {reason}") from None
     return device

@@ -1,4 +1,4 @@
-"""The vocabulary of a model of transformers: numbers of subwords, and the tokens around a sentence."""
+"""The tokenizer of a model of transformers, the tokens that it adds, and the numbers of subwords."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def read_frame(text: str) -> Frame:
 
 def frame_of(tokenizer: Any) -> Frame:
     """Return the tokens that a fast tokenizer puts around a sentence."""
-    # A text of a subword that the tokenizer has: others may vanish.
+    # A tokenizer may drop a text. The first text that leaves a token, whose sequence is 0, will do;
+    # added tokens have the sequence None.
     texts = ("a", *tokenizer.get_vocab())
     encodings = (tokenizer(text) for text in texts)
     encoding = next(e for e in encodings if 0 in e.sequence_ids(0))

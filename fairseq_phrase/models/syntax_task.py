@@ -106,6 +106,11 @@ def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
     """
     method.check(cfg)
     needed = list(method.parse_fields(cfg))
+    if unknown := [field for field in needed if field not in FIELDS]:
+        raise UserError(
+            f"the encoder {method.name} needs unknown parse fields, {', '.join(unknown)}: expected some "
+            f"of {', '.join(FIELDS)}"
+        )
     report_without_effect(method.options, cfg)
     if vars(cfg).get("neutral_start") and (obstacle := neutral_obstacle(method.encoder, cfg)):
         raise UserError(f"--neutral-start, {method.name}: {obstacle}")

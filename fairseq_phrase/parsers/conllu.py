@@ -68,7 +68,8 @@ class ConlluFiles(TreeFiles):
         if not parts <= valid_parts or {"words", "surface"} <= parts or len(names) > len(parts):
             raise UserError(
                 f"--parser conllu:{options}: expected conllu:words or conllu:surface, and ,enhanced and "
-                "columns of labels, ,xpos ,lemma ,feats"
+                "columns of labels, ,xpos ,lemma ,feats. The files are those beside the text, as "
+                "train.de.conllu of train.de"
             )
         labels = [name for name in names if name in _LABELS]
         self._labels = {

@@ -248,6 +248,12 @@ def test_words_heads_and_labels_are_collated():
     assert "src_deprels" not in collate(Tokenized(), parses)
 
 
+@pytest.mark.parametrize("parse", [[1, 1], [1, 2, 2], [([1, 1], [])]])
+def test_heads_without_labels_are_refused_with_the_expected_form(parse):
+    with pytest.raises(UserError, match=r"sentence 0: expected .* or \(\[1, 1\], \[\]\), got"):
+        collate(Tokenized(), [parse, parse])
+
+
 def test_a_batch_without_words_is_collated():
     class Special:
         def word_ids(self, row):

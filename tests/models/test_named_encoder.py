@@ -209,6 +209,12 @@ def test_an_encoder_that_is_registered_later_extends_the_model(task, registered)
     assert parser.parse_args(["--later-depth", "4"]).later_depth == 4
 
 
+def test_an_unknown_parse_field_is_refused(task, registered):
+    register_encoder("mistaken", parse_fields=["words", "head"], translation=False)(SyntaxEncoder)
+    with pytest.raises(UserError, match="mistaken needs unknown parse fields, head: expected some"):
+        build_named_encoder(config(encoder="mistaken"), task, task.source_dictionary)
+
+
 def test_a_late_encoder_is_translated_with_and_builds_no_other_architecture(registered):
     before = dict(ARCH_MODEL_REGISTRY)
 

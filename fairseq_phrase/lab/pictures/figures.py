@@ -43,6 +43,7 @@ def columns_of(text: str) -> int:
 
 def wrapped(text: str, columns: int) -> str:
     """Divide a text into lines of about so many columns."""
+    # textwrap counts characters: as many as fill the columns on average.
     return textwrap.fill(text, max(1, columns * len(text) // max(1, columns_of(text))))
 
 
