@@ -327,7 +327,9 @@ def replace_table(table: Path, results: Path, **options: Any) -> None:
     Raises:
         SystemExit: the folder is not a folder of results, or the table cannot be kept.
     """
-    if results.exists() and not (results / "settings").is_file():
+    # The folder of a table's runs has settings, too.
+    are_results = all((results / name).is_file() for name in ("settings", ARCHIVE))
+    if results.exists() and not are_results:
         sys.exit(f"{results} has other files than a table's results; name another folder")
     results.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".results-", dir=results.parent) as temporary:

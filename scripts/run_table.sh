@@ -31,12 +31,12 @@ own() { if declare -F "own_$1" >/dev/null; then "own_$1"; else "$1"; fi; }
 # so an entry is one line, without quotation marks.
 read_keys() {
     local key value
-    while IFS=: read -r key value; do
+    while IFS=: read -r key value || [ -n "$key" ]; do # the last line may have no end
         [[ " $KNOWN " == *" $key "* || $key =~ ^data-bin(\.[a-z0-9_-]+)?$ ]] || die "$1: table: has no key '$key'"
         [[ $value =~ ^\ [^\"\'\>\|\[\{] ]] || die "$1: table: $key: write the value in this line, without quotation marks"
         [[ $key != data-bin* || -v KEYS[$key] ]] || DATA_BINS+=("$key")
         KEYS[$key]=${value# }
-    done < <(sed -n '/^table:/,/^[^ #]/{/^ *\(#.*\)\?$/d; s/ \+#.*//; s/^  //p}' "$1")
+    done < <(sed -n '1s/^\xEF\xBB\xBF//; s/\r$//; /^table:/,/^[^ #]/{/^ *\(#.*\)\?$/d; s/ \+#.*//; s/^ \+//p}' "$1")
 }
 
 # expand KEY: set WORDS to its words, with the values of variables such as $CORPUS. An option whose value is an empty
@@ -151,6 +151,7 @@ expand folder
 NAME=${WORDS[*]} MORE=${TABLE%/*}/${WORDS[*]}.yaml
 if [ -e "$MORE" ] && [ "$MORE" != "$TABLE" ]; then FILES+=("$MORE") && read_keys "$MORE"; fi
 expand languages
+[[ ${WORDS[*]} =~ ^[^-\ ]+-[^-\ ]+$ ]] || die "$TABLE: table: languages: expected two with - between them, such as de-en"
 SOURCE=${WORDS[0]%-*} TARGET=${WORDS[0]#*-} PARSER=${KEYS[parser]}
 [[ -v NAMED_BASELINES || -z ${KEYS[baselines]} ]] || NAMED_BASELINES=${KEYS[baselines]}
 BASELINES=${NAMED_BASELINES-transformer}

@@ -78,6 +78,20 @@ def test_every_page_with_commands_is_run():
     assert with_commands == HERE | ELSEWHERE
 
 
+def test_documented_sampling_draws_as_many_translations_as_beams():
+    """fairseq-interactive refuses others, and its example has other beams."""
+    pages = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]
+    documented = [
+        shlex.split(options)
+        for page in pages
+        for options in re.findall(r"`[^`]*(--sampling [^`]*)`", page.read_text(encoding="utf-8"))
+    ]
+    assert documented
+    for options in documented:
+        beams, translations = (options[options.index(name) + 1] for name in ("--beam", "--nbest"))
+        assert beams == translations, options
+
+
 @pytest.mark.slow
 def test_usage_and_the_pages_that_go_on_with_its_models(
     packages, bpe_corpus, synthetic_corpus, tmp_path

@@ -105,6 +105,25 @@ def test_two_sides_without_a_line_are_refused(workplace, fails):
     assert "train.en are empty" in fails()
 
 
+def test_two_sides_of_empty_lines_have_no_words_to_train_subwords(workplace, fails):
+    for side in ("de", "en"):
+        workplace.write(side, ["", " "])
+    assert "on this text (it has no words)" in fails()
+
+
+def test_the_list_of_left_out_lines_is_not_written_over_what_the_run_reads(workplace, fails):
+    folder, text, parses = workplace.raw, workplace.raw / "train.de", "train.de.conllu"
+    link, before = folder / "link", text.read_bytes()
+    link.symlink_to(text)
+    for path in (text, link, folder / parses):
+        message = fails("--parser", "conllu", "--list-left-out", str(path))
+        assert "is a file that this run reads" in message
+    assert "is a folder" in fails("--list-left-out", str(folder))
+    dictionary = workplace.destination / "dict.de.txt"
+    assert "reads" in fails("--srcdict", str(dictionary), "--list-left-out", str(dictionary))
+    assert text.read_bytes() == before
+
+
 @pytest.mark.parametrize("side", ["de", "en"])
 @pytest.mark.parametrize("line", ["", "   ", "\t\u3000"])
 def test_a_side_of_empty_lines_or_spaces_alone_leaves_no_pair(workplace, fails, side, line):

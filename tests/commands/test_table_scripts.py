@@ -351,6 +351,7 @@ def test_the_options_of_a_table_are_variables_of_its_file(clone):
     [
         ("corpus: conll2000", "corpora: conll2000", "table: has no key 'corpora'"),
         ("corpus: conll2000", "", "table: has no corpus"),
+        ("languages: en-tag", "languages: en", "table: languages: expected two with - between"),
         ("title: Chunking", 'title: "Chunking', "table: title: write the value in this line"),
         ("corpus: ", "corpus:\n    ", "table: corpus: write the value in this line"),
         ("$DATA $RAW", "$DATE $RAW", "there is no variable $DATE"),
@@ -369,6 +370,25 @@ def test_a_bad_entry_of_a_table_is_named(written, instead, message, clone):
     file.write_text(text.replace(written, instead))
     output = run_script("chunking", DRY, "--rows", "1", "--data", "tests", expect=1, cwd=clone)
     assert f"error: configs/tables/chunking.yaml: {message}" in output
+
+
+def test_a_table_is_what_its_yaml_says_whatever_the_editor(clone):
+    """Ends of lines, a byte order mark, the indentation and a last line without an end change nothing."""
+    file = clone / "configs" / "tables" / "mine.yaml"
+    table = "table:\n  title: Mine\n  languages: de-en\n  corpus: mine\n  parser: none\n"
+    rows = "rows:\n  transformer: {title: T, model: {_name: transformer}}\n"
+    table = f"task: {{_name: syntax_translation}}\n{rows}{table}  data-bin: --vocab-size 100"
+
+    def output_of(content):
+        file.write_bytes(content.encode())
+        arguments = ("--table", file.relative_to(clone), "--data", "text", "--max-update", "2", DRY)
+        return run_script("run_table", *arguments, cwd=clone)
+
+    plain = output_of(f"{table}\n")
+    assert "-s de -t en --trainpref text/train" in plain
+    crlf = f"{table}\n\n".replace("\n", "\r\n")
+    for content in (table, crlf, f"\ufeff{table}\n", table.replace("\n  ", "\n    ")):
+        assert output_of(content) == plain
 
 
 def test_help_says_which_options_there_are():

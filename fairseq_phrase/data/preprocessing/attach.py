@@ -17,7 +17,7 @@ from tqdm import tqdm
 from fairseq_phrase.data.preprocessing.dictionaries import count_labels
 from fairseq_phrase.data.preprocessing.existing_parses import EarlierParses
 from fairseq_phrase.data.preprocessing.first_pass import parse_and_count
-from fairseq_phrase.data.preprocessing.input_checks import check_fields
+from fairseq_phrase.data.preprocessing.input_checks import check_fields, check_list
 from fairseq_phrase.data.preprocessing.manifests import (
     begin_manifest,
     finish_manifest,
@@ -88,6 +88,7 @@ def attach(options: Options) -> Attached:
     files: dict[Path, str] = {}
     for text in texts.values():
         files |= files_of(text, pipeline)
+    check_list(options, files)
     if missing := [token for token in options.protected if token not in dictionary]:
         raise UserError(
             f"--protected-tokens: {dictionary_path} lacks {', '.join(missing)}: run fairseq-preprocess "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import filecmp
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -232,6 +232,29 @@ def check_labels(text: Path, labels: Path, per: str) -> None:
                     f"{location(labels, number)}: the label {label} is a special symbol of fairseq: "
                     "rename it"
                 )
+
+
+def check_list(options: Options, files: Iterable[Path]) -> None:
+    """Check the file of ``--list-left-out``, which is written over.
+
+    Args:
+        files: the texts, and the files of parses.
+
+    Raises:
+        UserError: it is a folder, or a file that the run reads.
+    """
+    path = options.list_left_out
+    if path is None or not path.exists():
+        return
+    if path.is_dir():
+        raise UserError(f"--list-left-out {path} is a folder: name a file")
+    given = (options.srcdict, options.tgtdict, options.bpe_model, options.target_model)
+    read = [*files, *(file for file in given if file is not None and file.exists())]
+    if any(map(path.samefile, read)):
+        raise UserError(
+            f"--list-left-out {path} is a file that this run reads, and would be written over: name "
+            "another one"
+        )
 
 
 def check_destination(options: Options) -> None:

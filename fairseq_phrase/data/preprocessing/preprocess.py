@@ -22,6 +22,7 @@ from fairseq_phrase.data.preprocessing.first_pass import parse_and_count
 from fairseq_phrase.data.preprocessing.input_checks import (
     check_destination,
     check_fields,
+    check_list,
     check_models,
     check_texts,
 )
@@ -71,6 +72,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     pipelines = {name: ParsingPipeline(parsing) for name, parsing in options.parsing.items()}
     check_fields(options, pipelines)
     corpora, files = find_corpora(options, pipelines)
+    check_list(options, files)
     check_texts(options, corpora, pipelines)
     check_models(options)
     options = _with_joiner(options)

@@ -187,7 +187,7 @@ def train_sentencepiece(
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = without_position(error)
+        reason = without_position(error) or "it has no words"
         raise UserError(
             f"SentencePiece cannot train {vocabulary_size} subwords on this text ({reason}): give "
             "another --vocab-size, or a model with --sentencepiece-model"
