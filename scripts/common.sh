@@ -13,6 +13,9 @@ TORCH=${TORCH:-torch==2.13.0}
 SCRIPT=scripts/$(basename "$0") ARGUMENTS=("$@") SETTINGS=
 for name in "${!FAIRSEQ_PHRASE_@}"; do SETTINGS+="$name=$(printf %q "${!name}") "; done
 
+# A locale decides what [A-Z] and ${name^^} mean: a Turkish I is in no range.
+export LC_ALL=C.UTF-8
+
 ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || {
     echo "error: this is bash $BASH_VERSION; the scripts need Linux and bash 4.4 or later" >&2
     exit 1

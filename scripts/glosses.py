@@ -26,7 +26,7 @@ from fairseq_phrase.lab.report.generation import read_generation
 from fairseq_phrase.lab.report.runs import find_runs
 from fairseq_phrase.text import read_lines
 
-CONTENT = {"NOUN", "PROPN", "VERB", "ADJ", "ADV", "NUM"}
+CONTENT = {"NOUN", "PROPN", "VERB", "ADJ", "ADV", "NUM", "_"}  # a word without a tag may be one
 BAR = "."  # between a sentence and its glosses; the subwords of every text have it
 _MOST_WORDS = 3  # of a translation
 # {m}, [coll.], (for persons), <spelling>, /ABBR/ in Ding; (sports) in FreeDict.
@@ -128,7 +128,7 @@ def parse(pipeline: str, path: Path) -> list[tuple[str, str]]:
         first, *others = (token for token in document if token.head == token)
         heads = {first: 0, **dict.fromkeys(others, first.i + 1)}
         rows = [
-            [str(token.i + 1), token.text, token.lemma_ or "_", token.pos_ or "X", "_", "_",
+            [str(token.i + 1), token.text, token.lemma_ or "_", token.pos_ or "_", "_", "_",
              str(heads.get(token, token.head.i + 1)), token.dep_ or "dep", "_", "_"]
             for token in document
         ]  # fmt: skip

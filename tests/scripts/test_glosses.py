@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -84,6 +85,12 @@ def test_glosses_and_edges_to_them(texts):
     assert text == ["Der Hund bellt. . dog hound bark"]
     assert edges == [("Hund", "dog"), ("Hund", "hound"), ("bellt", "bark")]
     assert heads == [1, 2, 2, 2, 2, 1, 1, 2], "glosses depend on their words"
+
+
+def test_words_without_tags_are_looked_up(texts):
+    tree = texts / "train.de.conllu"
+    tree.write_text(re.sub(r"\b(DET|NOUN|VERB|PUNCT)\b", "_", tree.read_text()))
+    assert append(texts)[0] == ["Der Hund bellt. . dog hound big dog bark"]
 
 
 def test_the_controls_and_the_rows_without_a_graph(texts):
