@@ -16,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 
-LIMIT = 36
+LIMIT = 34
 PACKAGE = Path(__file__).resolve().parents[2] / "fairseq_phrase"
 
 
