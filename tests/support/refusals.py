@@ -16,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 
-LIMIT = 34
+LIMIT = 35
 PACKAGE = Path(__file__).resolve().parents[2] / "fairseq_phrase"
 
 
