@@ -12,7 +12,9 @@ from tests.support.repository import REPOSITORY
 
 #: Functions of atexit run in reverse order: this one runs after the package's.
 # Python 3.12 starts with some hundred frozen objects.
-FROZEN = "import atexit, gc; atexit.register(lambda: print('frozen:', gc.get_freeze_count() > 999))\n"
+FROZEN = (
+    "import atexit, gc; atexit.register(lambda: print('frozen:', gc.get_freeze_count() > 999))\n"
+)
 ENDINGS = {"pass": 0, "sys.exit(3)": 3, "raise ValueError('wrong')": 1, "sys.exit('wrong')": 1}
 CYCLES = """
 import gzip, sys
