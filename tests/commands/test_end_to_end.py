@@ -60,8 +60,8 @@ def test_averaged_checkpoints_generate_every_sentence_of_the_test_set(
     assert "BLEU" in output
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / "generate.txt").write_text(output)
-    (folder / "train.log").write_text(trained[1])
+    (folder / "generate.txt").write_text(output, encoding="utf-8")
+    (folder / "train.log").write_text(trained[1], encoding="utf-8")
     table = run(
         "fairseq-phrase-score", f"k=3={folder}", "--reference", synthetic_corpus / "test.en"
     )
