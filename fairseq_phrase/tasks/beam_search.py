@@ -320,9 +320,7 @@ class BestWords(BeamSearch):
         in_blocks = lprobs[..., : blocks * self.size].unflatten(-1, (blocks, self.size))
         of_blocks = (in_blocks.amax(-1) + totals[..., None]).flatten(1)
         if of_blocks.isnan().any():  # perhaps of one word: the others of its block have numbers
-            chosen: tuple[Tensor, Tensor, Tensor]
-            chosen = super().step(step, _without_nan(unsliced), scores)
-            return chosen
+            return super().step(step, _without_nan(unsliced), scores)  # type: ignore[no-any-return]
         best = of_blocks.topk(min(count, of_blocks.size(1))).indices
 
         # Positions among all words of all hypotheses of a sentence.

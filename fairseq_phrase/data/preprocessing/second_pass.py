@@ -73,10 +73,8 @@ class OutputFiles:
         for side in split.sides:
             language, prefix = side.language, output.folder / f"{split.file_name}.{side.language}"
             if options.copy_words and side is split.sides[0]:
-                path = copied_path(prefix)
-                self._writers[language, _COPIED] = IndexedWriter(
-                    path, np.dtype(np.uint8), sentences
-                )
+                writer = IndexedWriter(copied_path(prefix), np.dtype(np.uint8), sentences)
+                self._writers[language, _COPIED] = writer
             if isinstance(side, RawText):
                 dtype = np.dtype(best_fitting_int_dtype(len(dictionaries[language])))
                 self._writers[language, TEXT] = IndexedWriter(prefix, dtype, sentences)
@@ -115,10 +113,8 @@ class OutputFiles:
         """Number subwords as fairseq's binarizer does, with the ends of sentences; count the unknown."""
         indices = self._dictionaries[language].indices
         entries = [indices.get(entry, _UNKNOWN) for entry in field.entries]
-        numbers, ends = (
-            np.array(entries, np.int64)[field.values],
-            field.sizes.cumsum(dtype=np.int64),
-        )
+        numbers = np.array(entries, np.int64)[field.values]
+        ends = field.sizes.cumsum(dtype=np.int64)
         unknown = np.append(0, (numbers == _UNKNOWN).cumsum())
         has_unknown = unknown[ends] > unknown[ends - field.sizes]
         self._output.counts.unknown[language] += int(np.count_nonzero(has_unknown))
