@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.registry import REGISTRIES
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.base import Container, Node
@@ -135,6 +136,12 @@ def check_trusted(state: dict[str, Any], path: str | Path) -> None:
                     "which has no options by name"
                 )
             options = _Reader(path).read(state[name], (name,))
+            for section in _SECTIONS if name == "cfg" else ():
+                if not isinstance(value := options.get(section), dict | Namespace | None):
+                    raise UserError(
+                        f"{path} is not a fairseq checkpoint: its cfg.{section} is {value!r:.100}, "
+                        "not options by name"
+                    )
             if isinstance(state[name], Container):
                 options = OmegaConf.create(options, flags={"allow_objects": True})
             state[name] = options
@@ -229,6 +236,8 @@ class _Reader:
         return UserError(f"{self._path} was not loaded: its {'.'.join(names)} {reason}")
 
 
+#: What a configuration of fairseq consists of.
+_SECTIONS = {section.name for section in fields(FairseqConfig)} - {"_name"}
 _ONLY_IF_NAMED = "because only files and addresses that you name are opened"
 
 

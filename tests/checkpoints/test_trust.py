@@ -54,6 +54,15 @@ def refused(state: dict[str, Any], message: str) -> None:
         check_trusted(state, "a.pt")
 
 
+@pytest.mark.parametrize("section", ["model", "task", "criterion", "bpe"])
+@pytest.mark.parametrize("value", ["x", 3, [], ["x"], True])
+def test_sections_are_options_by_name(section, value) -> None:
+    for state in ({"cfg": {section: value}}, {"cfg": OmegaConf.create({section: value})}):
+        with pytest.raises(UserError, match=rf"its cfg\.{section} is .*, not options by name$"):
+            check_trusted(state, "a.pt")
+    check_trusted({"cfg": {section: None}}, "a.pt")
+
+
 @pytest.mark.parametrize("kind", ["cfg", "args"])
 def test_files_that_a_configuration_names_are_not_opened(kind) -> None:
     model = {"encoder_embed_path": "/a/file", "dropout": 0.1, "huggingface_model": "folder"}
@@ -216,7 +225,10 @@ def test_only_texts_and_numbers_name_options(name) -> None:
         ({}, "it has no options of a task"),
         ({"cfg": {"task": None}}, "it has no options of a task"),
         ({"cfg": {"task": {"_name": "translation"}}}, "it has no options of a model"),
-        ({"cfg": {"task": {}, "model": "transformer"}}, "it has no options of a model"),
+        (
+            {"cfg": {"task": {}, "model": "transformer"}},
+            "its cfg.model is .transformer., not options",
+        ),
     ],
 )
 def test_a_file_without_options_is_not_a_checkpoint_for_fairseqs_commands(
