@@ -67,7 +67,7 @@ def run_one_of(commands: dict[Command, AddArguments], description: str | None) -
 
 def start() -> None:
     """Load MKL and choose kernels of attention as trainings do, silence the libraries, seed torch."""
-    use_avx512()
+    use_intel_kernels()
     torch.backends.cuda.enable_cudnn_sdp(False)  # as compat.patches.patch_fairseq
     # fairseq reports every dictionary, and torch its deprecated names, between the progress bars.
     logging.disable(logging.INFO)
@@ -75,8 +75,8 @@ def start() -> None:
     torch.manual_seed(1)
 
 
-def use_avx512() -> None:
-    """Start this process again with the library that lets MKL use AVX-512, if it lacks and needs it."""
+def use_intel_kernels() -> None:
+    """Start this process again with the library of ``repairs.mkl``, if it lacks and needs it."""
     try:
         library = mkl.preload() if mkl.is_wanted() else None
     except OSError as error:

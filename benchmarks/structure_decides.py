@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sacrebleu
-from measuring import describe_machine, use_avx512
+from measuring import describe_machine, use_intel_kernels
 from tqdm import tqdm
 
 from fairseq_phrase.text import markdown_table
@@ -184,7 +184,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Train all models with all seeds and print the table."""
     options = parse_arguments()
-    use_avx512()
+    use_intel_kernels()
     options.folder = options.folder.resolve()
     options.folder.mkdir(parents=True, exist_ok=True)
     data = prepare(options)

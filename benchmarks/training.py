@@ -395,7 +395,7 @@ def environments(options: argparse.Namespace) -> None:
 
     Examples:
         python benchmarks/training.py environments --size tiny --set OMP_NUM_THREADS=1 OMP_NUM_THREADS=2
-        python benchmarks/training.py environments DATA --set FAIRSEQ_PHRASE_MKL={as-it-is,avx512}
+        python benchmarks/training.py environments DATA --set FAIRSEQ_PHRASE_MKL={as-it-is,intel}
     """
     if wrong := [word for text in options.set for word in text.split() if "=" not in word]:
         sys.exit(f"{wrong[0]}: expected NAME=VALUE")

@@ -5,7 +5,7 @@
 #   FAIRSEQ_PHRASE_VENV     where the virtual environment goes (.venv)
 #   FAIRSEQ_PHRASE_READY    1: PATH has all needed commands; install nothing
 #   TORCH                   the requirement to install if torch is missing (torch==2.13.0)
-#   FAIRSEQ_PHRASE_MKL      as-it-is: leave MKL as it is on an AMD processor with AVX-512; avx512: see use_avx512
+#   FAIRSEQ_PHRASE_MKL      as-it-is: leave MKL as it is on an AMD processor; intel: see use_intel_kernels
 #   FAIRSEQ_PHRASE_DATA     folder of corpora, such as multi30k/ (../shared/data, else data/ with downloads)
 
 GIVEN_PYTHON=${PYTHON:-} PYTHON=${PYTHON:-python3}
@@ -64,7 +64,7 @@ ensure_environment() {
     [ -z "$ENSURED" ] || return 0
     ENSURED=1
     find_environment "$@"
-    use_avx512
+    use_intel_kernels
 }
 
 find_environment() {
@@ -84,17 +84,17 @@ find_environment() {
     fi
 }
 
-# use_avx512: let MKL use AVX-512 on an AMD processor that has it, which makes a training step 1.7 times
-# as fast (fairseq_phrase/repairs/mkl.py). An environment that was made here loads it at every start, also
-# for the user's own commands. FAIRSEQ_PHRASE_MKL=avx512 loads it on any processor, for this script.
-use_avx512() {
+# use_intel_kernels: let MKL compute on an AMD processor as on Intel's, which makes a training step 1.1
+# times as fast, with AVX-512 1.7 times (fairseq_phrase/repairs/mkl.py). An environment that was made here
+# loads it at every start, also for the user's own commands. FAIRSEQ_PHRASE_MKL=intel loads it on any processor, for this script.
+use_intel_kernels() {
     local library mkl=("$PYTHON" -m fairseq_phrase.repairs.mkl)
     [ -z "$DRY_RUN" ] || return 0
     [ -z "$OWN_ENVIRONMENT" ] || [ -n "${FAIRSEQ_PHRASE_MKL:-}" ] || "${mkl[@]}" --install || true
     library=$("${mkl[@]}") || exit 1
     [ -n "$library" ] || return 0
     export LD_PRELOAD=$library${LD_PRELOAD:+:$LD_PRELOAD}
-    echo "MKL uses AVX-512 on this processor (FAIRSEQ_PHRASE_MKL=as-it-is leaves it as it is)."
+    echo "MKL computes as on Intel (FAIRSEQ_PHRASE_MKL=as-it-is leaves it as it is)."
 }
 
 # use_environment PREFIX EXTRAS: use an environment that was not made here, if it has all packages. Fails

@@ -72,7 +72,7 @@ def settings() -> str:
         if _VARIABLES.fullmatch(name)
     ]
     # The .pth line of an environment may load the library, without a variable.
-    library = ["MKL with AVX-512"] if is_loaded() else []
+    library = ["MKL as on Intel"] if is_loaded() else []
     return " ".join(variables + library) or "-"
 
 

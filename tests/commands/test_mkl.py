@@ -1,4 +1,4 @@
-"""MKL with AVX-512 on processors that are not Intel's: made once, and as exact."""
+"""MKL's fastest kernels on processors that are not Intel's: made once, and as exact."""
 
 from __future__ import annotations
 
@@ -91,15 +91,15 @@ def common(tmp_path, **variables):
 
 @pytest.mark.usefixtures("compiler")
 def test_the_scripts_load_it_once_and_say_so(tmp_path):
-    first = common(tmp_path, FAIRSEQ_PHRASE_MKL="avx512")
+    first = common(tmp_path, FAIRSEQ_PHRASE_MKL="intel")
     assert first.returncode == 0, first.stderr
-    library = tmp_path / "fairseq_phrase" / "mkl_avx512.so"
+    library = tmp_path / "fairseq_phrase" / "mkl_intel_kernels.so"
     assert f"preloaded: {library}\n" in first.stdout
-    assert first.stdout.count("MKL uses AVX-512") == 1
+    assert first.stdout.count("MKL computes as on Intel") == 1
     written = library.stat().st_mtime_ns
-    again = common(tmp_path, FAIRSEQ_PHRASE_MKL="avx512", LD_PRELOAD=str(library))
+    again = common(tmp_path, FAIRSEQ_PHRASE_MKL="intel", LD_PRELOAD=str(library))
     assert f"preloaded: {library}\n" in again.stdout
-    assert "MKL uses" not in again.stdout
+    assert "MKL computes" not in again.stdout
     assert library.stat().st_mtime_ns == written
 
 
@@ -112,7 +112,7 @@ def test_the_scripts_load_it_once_and_say_so(tmp_path):
 )
 def test_a_cache_that_does_not_do_stops_no_script(name, message, tmp_path):
     (tmp_path / "file").write_text("not a folder\n")
-    process = common(tmp_path, FAIRSEQ_PHRASE_MKL="avx512", XDG_CACHE_HOME=str(tmp_path / name))
+    process = common(tmp_path, FAIRSEQ_PHRASE_MKL="intel", XDG_CACHE_HOME=str(tmp_path / name))
     assert (process.returncode, process.stdout) == (0, "preloaded: \n")
     assert "MKL stays as it is: " in process.stderr
     assert message in process.stderr
@@ -123,18 +123,19 @@ def test_it_is_switched_off_by_name(tmp_path):
     assert not (tmp_path / "fairseq_phrase").exists()
     wrong = common(tmp_path, FAIRSEQ_PHRASE_MKL="yes")
     assert wrong.returncode == 1
-    assert "FAIRSEQ_PHRASE_MKL=yes: expected as-it-is or avx512" in wrong.stderr
+    assert "FAIRSEQ_PHRASE_MKL=yes: expected as-it-is or intel" in wrong.stderr
 
 
 @pytest.mark.parametrize(
     ("processor", "wanted"),
     [
-        ("vendor_id : AuthenticAMD\nflags : fpu avx2 avx512f avx512cd\n", True),
-        ("vendor_id : AuthenticAMD\nflags : fpu avx2\n", False),
+        ("vendor_id : AuthenticAMD\nflags : fpu avx2 avx512f\n", True),
+        ("vendor_id : AuthenticAMD\nflags : fpu avx2\n", True),
+        ("vendor_id : AuthenticAMD\nflags : fpu avx\n", False),
         ("vendor_id : GenuineIntel\nflags : fpu avx512f\n", False),
     ],
 )
-def test_it_is_for_amd_processors_with_avx512(processor, wanted, monkeypatch, tmp_path):
+def test_it_is_for_amd_processors_with_avx2(processor, wanted, monkeypatch, tmp_path):
     (tmp_path / "cpuinfo").write_text(processor)
     monkeypatch.setattr(mkl, "PROCESSOR", tmp_path / "cpuinfo")
     assert mkl.is_wanted() is wanted
@@ -167,21 +168,21 @@ MODULE = ("-m", "fairseq_phrase.repairs.mkl")
 def test_an_environment_loads_it_at_every_start_if_the_user_runs_the_command(tmp_path):
     environment, site = own_environment(tmp_path)
     before = sorted(site.iterdir())
-    avx512 = {"FAIRSEQ_PHRASE_MKL": "avx512"}
-    assert python(environment, *IS_LOADED, **avx512) == "False\n"
-    assert "uses AVX-512 in this environment" in python(environment, *MODULE, "--install", **avx512)
-    assert python(environment, *MODULE, "--install", **avx512) == ""
+    intel = {"FAIRSEQ_PHRASE_MKL": "intel"}
+    assert python(environment, *IS_LOADED, **intel) == "False\n"
+    assert "computes as on Intel in this environment" in python(
+        environment, *MODULE, "--install", **intel
+    )
+    assert python(environment, *MODULE, "--install", **intel) == ""
     assert python(environment, *IS_LOADED) == "True\n"
     # Nothing is left to preload, and it can be switched off.
-    assert python(environment, *MODULE, XDG_CACHE_HOME=str(tmp_path), **avx512) == ""
+    assert python(environment, *MODULE, XDG_CACHE_HOME=str(tmp_path), **intel) == ""
     assert python(environment, *IS_LOADED, FAIRSEQ_PHRASE_MKL="as-it-is") == "False\n"
     # It is loaded before torch: products are the same, to the last bit, as with LD_PRELOAD.
     products = ("-c", PRODUCTS)
     by_line = python(environment, *products)
     assert by_line == python(environment, *products, LD_PRELOAD=str(site / mkl.LIBRARY))
     without = python(environment, *products, FAIRSEQ_PHRASE_MKL="as-it-is")
-    # On an AMD processor without AVX-512 they may differ, too; on Intel's they do not.
-    assert by_line != without or not mkl.is_wanted()
     python(environment, *MODULE, "--remove")
     assert sorted(site.iterdir()) == before
     assert python(environment, *IS_LOADED) == "False\n"
@@ -191,7 +192,7 @@ def test_an_environment_loads_it_at_every_start_if_the_user_runs_the_command(tmp
 @pytest.mark.usefixtures("compiler")
 def test_an_environment_whose_library_is_lost_still_starts(tmp_path):
     environment, site = own_environment(tmp_path)
-    python(environment, *MODULE, "--install", FAIRSEQ_PHRASE_MKL="avx512")
+    python(environment, *MODULE, "--install", FAIRSEQ_PHRASE_MKL="intel")
     (site / mkl.LIBRARY).unlink()
     assert python(environment, *IS_LOADED) == "False\n"
 
@@ -199,7 +200,9 @@ def test_an_environment_whose_library_is_lost_still_starts(tmp_path):
 @pytest.mark.usefixtures("compiler")
 def test_the_scripts_own_environment_has_it_for_all_commands(tmp_path):
     environment, site = own_environment(tmp_path)
-    code = f". scripts/common.sh; OWN_ENVIRONMENT=1 PYTHON={environment}/bin/python; use_avx512"
+    code = (
+        f". scripts/common.sh; OWN_ENVIRONMENT=1 PYTHON={environment}/bin/python; use_intel_kernels"
+    )
     settings = {"PYTHONPATH": str(REPOSITORY), "LD_PRELOAD": "", "XDG_CACHE_HOME": str(tmp_path)}
 
     def use(**variables):
@@ -216,12 +219,14 @@ def test_the_scripts_own_environment_has_it_for_all_commands(tmp_path):
     assert use(FAIRSEQ_PHRASE_MKL="as-it-is") == "preloaded: \n"
     assert not (site / "fairseq_phrase_mkl.pth").exists()
     # For one script on any processor: the environment stays as it is.
-    assert f"preloaded: {tmp_path}/fairseq_phrase/mkl_avx512.so" in use(FAIRSEQ_PHRASE_MKL="avx512")
+    assert f"preloaded: {tmp_path}/fairseq_phrase/mkl_intel_kernels.so" in use(
+        FAIRSEQ_PHRASE_MKL="intel"
+    )
     assert not (site / "fairseq_phrase_mkl.pth").exists()
     output = use(FAIRSEQ_PHRASE_MKL="")
     assert output.endswith("preloaded: \n")
     assert (site / "fairseq_phrase_mkl.pth").exists() is mkl.is_wanted()
-    assert ("AVX-512 in this environment" in output) is mkl.is_wanted()
+    assert ("as on Intel in this environment" in output) is mkl.is_wanted()
 
 
 @pytest.fixture
@@ -234,7 +239,7 @@ def amd(monkeypatch, tmp_path):
 
 
 def test_commands_that_compute_name_the_command(amd, refused, monkeypatch):
-    advice = "half of its speed, because MKL does not use AVX-512"
+    advice = "MKL does not use its fastest kernels"
     for main, arguments, computes in (
         (translate.main, ["data", "--path", "missing.pt"], True),
         (inspect_data.main, ["data"], False),
@@ -258,9 +263,9 @@ def test_one_process_of_a_training_logs_it(amd, caplog, monkeypatch):
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize("choice", ["avx512", "as-it-is"])
+@pytest.mark.parametrize("choice", ["intel", "as-it-is"])
 def test_benchmarks_load_it_as_scripts_do(choice, tmp_path):
-    code = "import os, measuring; measuring.use_avx512(); print(os.environ['LD_PRELOAD'])"
+    code = "import os, measuring; measuring.use_intel_kernels(); print(os.environ['LD_PRELOAD'])"
     variables = {"XDG_CACHE_HOME": str(tmp_path), "LD_PRELOAD": "", "FAIRSEQ_PHRASE_MKL": choice}
     environment, _ = own_environment(tmp_path)
     output = subprocess.check_output(
@@ -269,8 +274,8 @@ def test_benchmarks_load_it_as_scripts_do(choice, tmp_path):
         env=os.environ | variables,
         text=True,
     )
-    library = tmp_path / "fairseq_phrase" / "mkl_avx512.so"
-    assert output == (f"{library}\n" if choice == "avx512" else "\n")
+    library = tmp_path / "fairseq_phrase" / "mkl_intel_kernels.so"
+    assert output == (f"{library}\n" if choice == "intel" else "\n")
 
 
 @pytest.mark.usefixtures("compiler")

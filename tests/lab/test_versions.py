@@ -15,7 +15,7 @@ SETTINGS = {"LD_PRELOAD": "/a/x.so:/b/y.so", "OMP_NUM_THREADS": "1"}
     ("environment", "is_loaded", "settings"),
     [
         (SETTINGS, False, "LD_PRELOAD=x.so:y.so OMP_NUM_THREADS=1"),
-        (SETTINGS, True, "LD_PRELOAD=x.so:y.so OMP_NUM_THREADS=1 MKL with AVX-512"),
+        (SETTINGS, True, "LD_PRELOAD=x.so:y.so OMP_NUM_THREADS=1 MKL as on Intel"),
         ({"HOME": "/a"}, False, "-"),
     ],
 )
