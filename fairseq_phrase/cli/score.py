@@ -20,7 +20,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     # fmt: off
     parser.add_argument("runs", nargs="+", metavar="[NAME=]PATH",
-        help="runs, rows of runs, folders of rows, or files of translations")
+        help="runs, rows of runs, folders of rows, or files that fairseq-generate wrote")
     add(parser, "--reference", "--tokenize")
     parser.add_argument("--out", type=Path, metavar="FILE",
         help="also write the table here; FILE.json gets the scores in sacrebleu's form")

@@ -105,7 +105,7 @@ def test_usage_and_the_pages_that_go_on_with_its_models(
     run_page(
         "docs/usage.md", tmp_path,
         {
-            "--out corpus": "--out corpus --train 120 --valid 20 --test 20",
+            "--train 20000": "--train 120 --valid 20 --test 20",
             # The page has no commands for this model: it is trained "as above".
             "fairseq-phrase-analyze": f"{TREE_MODEL}\nfairseq-phrase-analyze",
             begun: f"{STOCK_MODEL}\n{begun}",
@@ -220,7 +220,7 @@ def test_labelling_and_pretraining(packages, gold_corpus, tmp_path):
         {
             "--column xpos": "--column upos",
             # The page has no commands for the baseline: it is trained "in the same way".
-            "fairseq-phrase-report": "cp -r runs/phrase runs/transformer\nfairseq-phrase-report",
+            "fairseq-phrase-report": "cp -r tagging/phrase tagging/transformer\nfairseq-phrase-report",
             "--encoder-embed-dim 384 --encoder-layers 6": "--encoder-embed-dim 16 --encoder-layers 2",
         },
         packages=packages,
@@ -235,7 +235,7 @@ def test_labelling_and_pretraining(packages, gold_corpus, tmp_path):
     )  # fmt: skip
     labels = list(read_lines(tmp_path / "text.tag"))
     assert [len(line.split()) for line in labels] == [5, 2]
-    assert len(list(read_lines(tmp_path / "runs/phrase/seed1/labels-test.txt"))) >= 21
+    assert len(list(read_lines(tmp_path / "tagging/phrase/seed1/labels-test.txt"))) >= 21
     assert (tmp_path / "report" / "report.html").exists()
     for trained in ("checkpoints/captions", "checkpoints"):
         assert (tmp_path / trained / "checkpoint_last.pt").exists()
