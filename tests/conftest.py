@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,6 +57,17 @@ sys.path.append(str(REPOSITORY / "tests/support/installed"))  # parsers, as of a
 data_workers.end_at_once()
 refusals.record()
 warm_start.spawn(warm_start.python)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the values of a test that are beyond those of its ``fast`` mark as slow."""
+    counts: Counter[str] = Counter()
+    for item in items:
+        if mark := item.get_closest_marker("fast"):
+            counts[test := item.nodeid.partition("[")[0]] += 1
+            if counts[test] > mark.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_report_header() -> list[str]:

@@ -27,6 +27,7 @@ def conllu_text(count: int) -> str:
     return ("# text\n" + "\n".join(rows) + "\n\n") * count
 
 
+@pytest.mark.slow
 def test_an_adapted_parser_makes_the_trees_that_it_was_shown(trained_pipeline, tmp_path, capsys):
     (tmp_path / "own.conllu").write_text(conllu_text(300))
     out = tmp_path / "adapted"

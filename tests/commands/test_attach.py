@@ -343,6 +343,7 @@ def test_training_generation_and_new_text_work_on_what_was_attached(
     assert hypotheses(new_text) == generated
 
 
+@pytest.mark.slow
 def test_whole_words_are_attached_trained_exported_and_translated(
     trained_pipeline, gold_corpus, tmp_path
 ):

@@ -57,6 +57,7 @@ def run(folder: Path, command: str) -> str:
     return process.stdout
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", first_fast(COMMANDS, 3))
 def test_a_benchmark_prints_a_table(name, tmp_path):
     assert "|--" in run(tmp_path, f"{name} {COMMANDS[name]}").replace("|:-", "|--")

@@ -72,6 +72,7 @@ def test_the_example_trains_generates_and_is_plotted(data_directory, tmp_path, w
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_examples_own_tests_pass_where_it_is_installed(installed, with_plugin):
     process = subprocess.run(
         [python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", installed],

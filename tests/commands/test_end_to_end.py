@@ -106,6 +106,7 @@ def test_ngram_phrases_train_from_a_plain_fairseq_data_directory(data_directory,
     assert "Traceback" not in message
 
 
+@pytest.mark.slow
 def test_sharded_data_validation_bleu_and_truncation_work_as_in_fairseqs_task(
     data_directory, tmp_path
 ):

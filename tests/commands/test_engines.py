@@ -124,6 +124,7 @@ class Mortal:
         return len(self.mark.read_text()) if self.mark.exists() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [1, "loading"])
 def test_ray_replaces_actors_that_die_and_needs_no_cpu_for_each(ray_with_one_cpu, when, tmp_path):
     make = Mortal(when, 2, tmp_path / "mark")
@@ -132,6 +133,7 @@ def test_ray_replaces_actors_that_die_and_needs_no_cpu_for_each(ray_with_one_cpu
     assert make.deaths() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("when", "message"),
     [(0, "died 3 times over lines 1 to 4"), ("loading", "died while they loaded the parser")],

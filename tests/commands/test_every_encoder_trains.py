@@ -40,6 +40,7 @@ def flags_of(name):
     return ["--arch", name, *flags]
 
 
+@pytest.mark.fast(1)
 @every_model
 def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
     data_directory, tmp_path, command, name

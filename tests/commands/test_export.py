@@ -67,6 +67,7 @@ def exported(checkpoint, data, out, kind):
     return out
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", OWN)
 def test_transformers_computes_and_searches_as_fairseq(
     name, checkpoints, data_directory, lines, tmp_path, monkeypatch

@@ -77,6 +77,7 @@ def test_labels_in_a_text_that_is_read_without_them_are_named(tmp_path, caplog):
     assert warning.startswith(f"{tmp_path / 'train.en'} has labels in its text, such as Birds￨N")
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("arch", ["transformer", "phrase_transformer_tiny"])
 def test_factors_are_trained_and_translated_from_raw_text(factored, tmp_path, arch):
     data = factored / "data"

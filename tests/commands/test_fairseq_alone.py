@@ -169,6 +169,7 @@ def test_a_loss_of_alignments_asks_for_alignments(
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_masked_lm_takes_sentences_with_numpy_2_and_is_resumed_with_the_same_masks(tmp_path):
     write_lines(tmp_path / "train.en", ["a man sleeps .", "the dog sees a man in a park ."] * 20)
     run(

@@ -50,6 +50,7 @@ def treebank_data(parallel_treebank, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_a_parallel_treebank_is_read_with_all_its_trees(parallel_treebank, treebank_data):
     for language in ("de", "en"):
         text = parallel_treebank / f"train.{language}"

@@ -133,6 +133,7 @@ def test_these_texts_run_in_fairseq(tmp_path, monkeypatch):
         mark.unlink()
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("name", [*FAIRSEQ, *MORE])
 def test_fairseqs_commands_refuse_them(name, checkpoint, hostile, folder, command, tmp_path):
     module, _, arguments = FAIRSEQ.get(name, (train, "", MORE.get(name)))

@@ -37,6 +37,7 @@ def untied(data_directory, tmp_path_factory):
     return folder / "checkpoint_last.pt"
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("arch", ["transformer", "relation_transformer"])
 @pytest.mark.parametrize(
     "flags",

@@ -197,6 +197,7 @@ def test_a_table_restored_from_other_runs_is_not_scored(table, tmp_path):
     )
 
 
+@pytest.mark.slow
 @needs_history_and_outputs
 def test_a_table_in_the_repository_scores_as_its_report_says(tmp_path):
     """A row of the smallest kept table whose test set is the project's own: no data are needed."""

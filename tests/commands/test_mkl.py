@@ -164,6 +164,7 @@ IS_LOADED = ("-c", "from fairseq_phrase.repairs import mkl; print(mkl.is_loaded(
 MODULE = ("-m", "fairseq_phrase.repairs.mkl")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 def test_an_environment_loads_it_at_every_start_if_the_user_runs_the_command(tmp_path):
     environment, site = own_environment(tmp_path)

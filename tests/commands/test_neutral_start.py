@@ -64,6 +64,7 @@ def logits(checkpoint, data, monkeypatch):
 
 
 # Unit tests compare the logits of every encoder.
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(("case", "norm"), [*zip(CASES, NORMS, strict=True)])
 def test_a_stock_checkpoint_is_continued_exactly(
     command, data_directory, stock, stock_losses, tmp_path, case, norm, monkeypatch
@@ -140,6 +141,7 @@ def test_what_cannot_begin_from_it_is_refused(command, data_directory, stock, tm
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_whole_model_is_begun_with_its_options_and_a_smaller_learning_rate(
     command, data_directory, stock, tmp_path
 ):

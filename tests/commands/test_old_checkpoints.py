@@ -128,6 +128,7 @@ NAMES = [
 ]  # fmt: skip
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize(
     ("name", "version"),
     first_of_each(

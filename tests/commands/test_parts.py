@@ -269,6 +269,7 @@ def parser(trained_pipeline):
     return ["--parser", f"spacy:{trained_pipeline}", "--constituents", "from-dependencies"]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("place", "count", "workers", "blocks", "is_published"),
     [
@@ -389,6 +390,7 @@ def test_fairseq_trains_on_one_part_after_the_other(parts, tmp_path):
     assert parts_of_epochs(log)[:3] == ["data1", "data2", "data1"]
 
 
+@pytest.mark.slow
 def test_a_training_that_stops_goes_on_with_the_part_that_it_read(text, tmp_path):
     data = preprocess(text, tmp_path / "data", "--parts", "2")
     options = [option for option in TRAINING if option != "--share-all-embeddings"]

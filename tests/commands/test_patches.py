@@ -244,6 +244,7 @@ def test_every_patched_function_is_called_here_or_takes_no_configuration(monkeyp
     assert names == CASES.keys() | WITHOUT_CONFIGURATION
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_patched_function_takes_every_kind_of_configuration(
     name, data_directory, trained, tmp_path, capsys, monkeypatch

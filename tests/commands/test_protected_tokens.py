@@ -377,6 +377,7 @@ def test_tokens_are_entries_and_in_the_record(data):
     inspect([f"{data}/data.tagged", "--sentences", "2"])
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "model",
     [

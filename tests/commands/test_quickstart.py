@@ -98,6 +98,7 @@ def test_the_commands_after_the_fast_quickstart_run_as_printed(tmp_path):
     assert run_as_printed(printed).count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_commands_after_the_quickstart_run_as_printed(
     synthetic_corpus, trained_pipeline, tmp_path
 ):

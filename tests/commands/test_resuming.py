@@ -54,6 +54,7 @@ def resume(data_directory, command, tmp_path, tmp_path_factory, first_updates):
     return trained
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -77,6 +78,7 @@ def test_a_resumed_training_of_fairseqs_own_has_the_batches_of_an_uninterrupted_
     )  # fmt: skip
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_resumed_training_has_the_batches_of_an_uninterrupted_one_in_the_order_of_the_longer_side(
     data_directory, command, tmp_path, workers
@@ -92,6 +94,7 @@ def test_a_resumed_training_has_the_batches_of_an_uninterrupted_one_in_the_order
     )  # fmt: skip
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("task", ["translation", "syntax_translation"])
 def test_one_and_two_processes_continue_the_same_training(data_directory, tmp_path, task):
     """Two processes are one that adds the gradients of two batches; the first stop is in an epoch."""
@@ -134,6 +137,7 @@ def test_an_epoch_continues_among_other_processes_without_a_lost_batch(before, r
     assert position == {"epoch": 3, "iterations_in_epoch": expected}
 
 
+@pytest.mark.slow
 def test_validations_without_improvement_are_counted_over_stops(data_directory, command, tmp_path):
     """Of the loss of parameters that do not change; --patience ends the fifth epoch."""
 

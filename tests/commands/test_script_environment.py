@@ -141,6 +141,7 @@ def test_where_no_python_fits_it_is_said_how_to_get_one(clone, tmp_path):
     assert not (clone / ".venv").exists()
 
 
+@pytest.mark.slow
 def test_another_python_in_the_path_is_taken_if_python3_does_not_fit(clone, tmp_path):
     path = str(interpreters(tmp_path / "interpreters", "python3.11"))
     output = run(clone, "quickstart", "--fast", "--dry-run", path=path)

@@ -90,6 +90,7 @@ def content(sentence):
     )
 
 
+@pytest.mark.slow
 def test_any_line_has_both_trees_over_all_of_its_text(parser):
     @given(lines())
     def holds(line):

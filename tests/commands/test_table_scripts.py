@@ -122,6 +122,7 @@ TABLES = {
 }
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("table", first_fast(TABLES, 25))
 def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, parse):
     name, *arguments = table.split()

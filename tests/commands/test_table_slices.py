@@ -73,6 +73,7 @@ def test_a_slice_of_the_table_of_syntax_comes_to_its_end_with_minimal_pairs(
     assert "agreement" not in (out / "report" / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_slice_of_the_nist_table_comes_to_its_end(gold_corpus, trained_pipeline, tmp_path):
     """With a corpus like a licensee's: two references of the development set, and a test set."""
     data, out = tmp_path / "nist", tmp_path / "out"
@@ -99,6 +100,7 @@ def test_a_slice_of_the_nist_table_comes_to_its_end(gold_corpus, trained_pipelin
     assert "nrefs:2" in (out / "bleu-of-all-references.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_slice_of_the_table_of_classification_comes_to_its_end(tmp_path):
     data, out = tmp_path / "sst", tmp_path / "out"
     data.mkdir()

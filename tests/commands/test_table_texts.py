@@ -154,6 +154,7 @@ def test_generalization_sets_and_an_adapted_parser(english_parser, tmp_path):
     assert "UAS" in (out / "parser.txt").read_text()
 
 
+@pytest.mark.slow
 def test_little_text_with_glosses_and_edges_to_them(gold_corpus, trained_pipeline, tmp_path):
     (tmp_path / "tatoeba").mkdir()
     sides = ((gold_corpus / f"train.{end}").read_text().splitlines() for end in ("en", "de"))
@@ -176,6 +177,7 @@ def test_little_text_with_glosses_and_edges_to_them(gold_corpus, trained_pipelin
         assert (data / "dict.de.txt").read_bytes() == (out / "data-bin/dict.de.txt").read_bytes()
 
 
+@pytest.mark.slow
 def test_true_trees_and_a_parsers_trees_of_the_same_words(gold_corpus, trained_pipeline, tmp_path):
     data, out = tmp_path / "treebanks", tmp_path / "out"
     data.mkdir()

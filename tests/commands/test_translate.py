@@ -85,6 +85,7 @@ def translate(capsys, text):
     return called
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", ["transformer", "phrases", "tree", "transformer:phrases:tree"])
 def test_hypotheses_are_those_of_fairseq_generate(
     name, data_directory, checkpoints, translate, text, command, synthetic_corpus
@@ -149,6 +150,7 @@ def test_scores_of_given_translations_are_those_of_fairseq_generate(
     assert [line.split("\t")[0] for line in translate(*options, "--alignments")] == scores
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", ["transformer", "phrases", "tree"])
 def test_alignments_are_those_of_fairseq_generate_between_words(
     name, data_directory, checkpoints, translate, text, command, synthetic_corpus

@@ -33,6 +33,7 @@ def test_with_the_flag_the_bits_are_those_of_fairseqs_own_task(data_directory, d
     torch.testing.assert_close(parameters_of(flagged), parameters_of(stock), rtol=0, atol=0)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "flags",
     [

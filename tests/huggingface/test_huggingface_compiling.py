@@ -110,6 +110,7 @@ def test_each_thread_reads_its_own_trees(is_compiled):
     assert max(differences) < 1e-12
 
 
+@pytest.mark.slow
 def test_a_compiled_model_translates():
     model = moved(add_relation_bias(made("bart", AutoModelForSeq2SeqLM), labels=LABELS))
     batch = inputs(model)
@@ -131,6 +132,7 @@ def test_a_compiled_model_translates():
     assert not torch.equal(expected[0].sequences_scores, expected[1].sequences_scores)
 
 
+@pytest.mark.slow
 def test_trainer_compiles_a_model_with_trees(tmp_path):
     rows, losses = list(range(4)), []
     for is_compiled in (False, True):

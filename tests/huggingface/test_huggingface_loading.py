@@ -88,6 +88,7 @@ def outputs(model):
         return model(**batch(model))[0]
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("model_type", TYPES)
 def test_auto_classes_load_a_saved_model_to_the_last_bit(model_type, tmp_path):
     model = biased(model_type)

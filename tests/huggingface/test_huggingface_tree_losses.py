@@ -437,6 +437,7 @@ def test_checkpointed_activations_have_the_same_gradients():
         assert_same(gradient, gradients_of_models[1][name])
 
 
+@pytest.mark.slow
 def test_a_compiled_model_with_losses_is_one_graph():
     model = add_tree_losses(new_model("bert").float(), *all_losses()).train()
     for module in model.modules():

@@ -174,6 +174,7 @@ def test_pictures_are_drawn_in_every_format(tmp_path, suffix):
     assert path.read_bytes().startswith(start)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("nodes", [1, 12, 100])
 def test_a_picture_of_any_size_is_whole_and_can_be_looked_at(tmp_path, nodes):
     import matplotlib.image

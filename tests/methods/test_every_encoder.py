@@ -22,6 +22,7 @@ from fairseq_phrase.testing import (
     make_batch,
 )
 from tests.support.repository import REPOSITORY
+from tests.support.selection import first_of_each
 
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
 import label_transformer  # noqa: F401 - the example goes through the same tests
@@ -33,7 +34,9 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "variant"), VARIANTS, ids=[variant for _, variant in VARIANTS])
+@pytest.mark.parametrize(
+    ("name", "variant"), first_of_each(VARIANTS), ids=[variant for _, variant in VARIANTS]
+)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_every_encoder(check, name, variant):
     check(name, variant)
@@ -43,6 +46,7 @@ def test_every_encoder(check, name, variant):
 SECOND = {"2-2", "1,all"}
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("name", translation_encoders())
 def test_every_encoder_of_other_sizes(name, layers, monkeypatch):

@@ -26,6 +26,7 @@ IN_PARTS = [
 VARIANTS = [(*each, True) for each in WHOLE] + [(*each, False) for each in IN_PARTS]
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     ("name", "variant", "whole"), VARIANTS, ids=[variant for _, variant, _ in VARIANTS]
 )

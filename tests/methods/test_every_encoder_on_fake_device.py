@@ -101,6 +101,7 @@ STEPS += [
 ]
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     ("name", "variant", "dtype"),
     first_of_each(STEPS),

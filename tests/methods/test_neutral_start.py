@@ -128,6 +128,7 @@ def rows_and_norms() -> list[Any]:
     return cases
 
 
+@pytest.mark.fast(5)
 @pytest.mark.parametrize(("name", "options", "norm"), rows_and_norms())
 def test_logits_are_those_of_the_checkpoint_and_new_parameters_learn(
     dictionary, caplog, name, options, norm

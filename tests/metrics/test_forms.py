@@ -120,6 +120,7 @@ def test_languages_are_compared_and_not_texts(one, other, same):
     assert same_language(one, other) is same
 
 
+@pytest.mark.slow
 def test_pairs_are_compared_in_a_process_within_a_limit_of_cpu_time():
     # A last letter that is the 40th from the end: 2^40 states.
     large = "( a | b ) * a " + "( a | b ) " * 40

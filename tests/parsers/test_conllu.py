@@ -287,6 +287,7 @@ def test_any_words_are_read_as_they_are(tmp_path_factory, texts, heads):
     assert sentence.tree.heads.tolist() == heads
 
 
+@pytest.mark.slow
 def test_a_sentence_of_a_hundred_thousand_words_takes_seconds(tmp_path):
     count, start = 100_000, time.process_time()
     rows = [row(word, "ja", word - 1) for word in range(1, count + 1)]
@@ -416,6 +417,7 @@ def texts_of(path):
     return [comment.removeprefix("# text = ") for comment in comments]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["words", "surface"])
 def test_whole_treebanks_are_read_and_have_constituents(synthetic_corpus, words):
     paths = treebanks(synthetic_corpus)

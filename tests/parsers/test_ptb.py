@@ -233,6 +233,7 @@ def test_a_line_of_a_hundred_thousand_words_takes_seconds(tmp_path):
     assert time.process_time() - start < 20
 
 
+@pytest.mark.slow
 def test_the_whole_penn_treebank_sample_is_read(tmp_path):
     trees = list(ptb_trees())
     texts = [" ".join(map(unescaped, parse_brackets(tree).words)) for tree in trees]

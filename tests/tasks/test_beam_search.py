@@ -109,6 +109,7 @@ def check_same(expected, results, tolerance=1e-4):
             assert [*other["alignment"]] == [*hypothesis["alignment"]]
 
 
+@pytest.mark.fast(10)
 @pytest.mark.parametrize(("name", "variant"), VARIANTS, ids=[variant for _, variant in VARIANTS])
 def test_every_encoder_has_the_hypotheses_of_fairseqs_search(name, variant):
     dictionary = make_dictionary(150)

@@ -69,6 +69,7 @@ def train(training: Training, name: str, updates: Iterable[int]) -> list[float]:
     return losses
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     ("name", "variant"), first_of_each(VARIANTS), ids=[variant for _, variant in VARIANTS]
 )

@@ -228,6 +228,7 @@ def test_a_sentence_of_too_many_tokens_is_refused(dictionary):
         drawn(build(dictionary), dictionary, inputs)
 
 
+@pytest.mark.slow
 def test_the_largest_tree_can_be_looked_at(tmp_path):
     import matplotlib.image
 

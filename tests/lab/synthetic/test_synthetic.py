@@ -237,6 +237,7 @@ def test_an_english_particle_precedes_a_heavy_object_and_follows_another():
         assert particle == (2 if entity in heavy else len(words) - 1)
 
 
+@pytest.mark.slow
 def test_too_many_sentences_are_an_error_that_says_so(monkeypatch):
     monkeypatch.setattr(corpus, "MAX_REPEATS", 30)
     full = default_lexicon()

@@ -61,6 +61,7 @@ def dependence(encoder, window, **padding):
     return jacobian[:, :, 0].ne(0).any(3).any(1)[real][:, real]
 
 
+@pytest.mark.fast(8)
 @every_encoder
 @both_directions
 def test_no_entry_of_the_jacobian_above_the_diagonal_differs_from_zero(case, backward):
@@ -87,6 +88,7 @@ def test_padding_changes_nothing(case, left, backward):
     )
 
 
+@pytest.mark.fast(10)
 @pytest.mark.parametrize(
     "case", ["fairseq's", "plain", "relative", "relative keys", "Transformer-XL's"]
 )

@@ -156,6 +156,7 @@ ROWS = [("transformer", "fairseq's own", {})] + [
 every_loss = pytest.mark.parametrize("kind", LOSSES, ids=lambda kind: kind.option)
 
 
+@pytest.mark.fast(20)
 @every_loss
 @pytest.mark.parametrize(("name", "row", "options"), ROWS, ids=[row for _, row, _ in ROWS])
 def test_the_loss_is_added_for_every_encoder(dictionary, kind, name, row, options):

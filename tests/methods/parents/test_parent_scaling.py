@@ -89,6 +89,7 @@ def test_the_middle_of_the_parent_is_that_of_its_subwords(dictionary, left, root
     assert torch.equal(parent_middles(tree).double(), expected)
 
 
+@pytest.mark.fast(5)
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def random_states(phrases: PhraseBatch, width: int = 6, seed: int = 1) -> Tensor
     return torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_()
 
 
+@pytest.mark.fast(12)
 @pytest.mark.parametrize(("kind", "path", "k"), SIZES_OF_KINDS)
 @pytest.mark.parametrize("mask", MASKS)
 def test_values_and_gradients_are_those_of_the_equations(
@@ -274,6 +275,7 @@ def test_half_precision_and_autocast_keep_to_the_result(
         torch.testing.assert_close(output[is_node].float(), expected, rtol=0.05, atol=0.05)
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize(("kind", "path"), PATHS_OF_KINDS)
 @pytest.mark.parametrize("mask", list(FUNCTIONS))
 def test_dropout_of_adjacent_pairs_is_unbiased_on_every_path(
