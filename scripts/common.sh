@@ -84,9 +84,10 @@ find_environment() {
     fi
 }
 
-# use_intel_kernels: let MKL compute on an AMD processor as on Intel's, which makes a training step 1.1
-# to 1.3 times as fast, with AVX-512 1.5 times (fairseq_phrase/repairs/mkl.py). An environment that was made here
-# loads it at every start, also for the user's own commands. FAIRSEQ_PHRASE_MKL=intel loads it on any processor, for this script.
+# use_intel_kernels: let MKL compute on an AMD processor as on Intel's, which makes a training step 1.1 to
+# 1.3 times as fast, with AVX-512 1.5 times (fairseq_phrase/repairs/mkl.py). An environment that was made
+# here loads it at every start, also for the user's own commands. FAIRSEQ_PHRASE_MKL=intel loads it on any
+# processor, for this script.
 use_intel_kernels() {
     local library mkl=("$PYTHON" -m fairseq_phrase.repairs.mkl)
     [ -z "$DRY_RUN" ] || return 0
