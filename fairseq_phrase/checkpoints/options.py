@@ -51,6 +51,7 @@ REMOVED_OPTIONS: dict[str, Any] = {
     "subword_sampling": 0.0,
     "tree_planting_heads": 1,
     "tree_planting_layer": 0,
+    "tree_planting_trees": "heads",
     "tree_regularization_heads": 0,
     "tree_regularization_layer": 0,
     "window_size": 10,

@@ -182,23 +182,20 @@ class TreePlanting(TreeLoss):
 
     Args:
         heads: the number of first heads that learn; 0 is a quarter of them.
-        trees: the trees with the distances: ``"heads"`` (dependencies) or ``"spans"`` (constituents).
     """
 
     name = "tree_planting"
 
-    def __init__(self, weight: float, layer: int = 0, heads: int = 1, trees: str = "heads") -> None:
+    def __init__(self, weight: float, layer: int = 0, heads: int = 1) -> None:
         super().__init__(weight, layer)
-        if trees not in ("heads", "spans"):
-            raise UserError(f"TreePlanting: trees {trees!r}: expected heads or spans")
-        self.heads, self.field = heads, trees
+        self.heads = heads
 
     def forward(self, layer: AttentionCall, trees: dict[str, Tensor]) -> Sequence[Tensor]:
         """Compare the attention of the first heads with the distances."""
         weights, words = layer.weights(), trees["words"]
         # A causal mask, or a window around each token, hides tokens from all heads.
         visible = (weights > 0).any(1)
-        distances = tree_distances(words, trees[self.field])
+        distances = tree_distances(words, trees["heads"])
         return tree_planting(weights[:, : self.heads], words, distances, visible)
 
 

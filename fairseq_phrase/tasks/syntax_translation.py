@@ -172,8 +172,8 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             criterion = CoverageCriterion.over(criterion, self.cfg.coverage)
         for loss in self._tree_losses:
             setting = self._loss_settings[loss.option]
-            loss.check_field(setting.field, self.cfg.tree_source)
-            self.require_parses([setting.field], for_model=False, needer=loss.flag())
+            loss.check_source(self.cfg.tree_source)
+            self.require_parses([loss.field], for_model=False, needer=loss.flag())
             criterion = loss.over(criterion, loss.weight_in(self.cfg), setting)
         return criterion
 

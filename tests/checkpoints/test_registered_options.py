@@ -145,6 +145,7 @@ REMOVED = {
     "subword_sampling": ("task", "syntax_translation", 0.1),
     "tree_planting_heads": ("task", "syntax_translation", 2),
     "tree_planting_layer": ("task", "syntax_translation", 2),
+    "tree_planting_trees": ("task", "syntax_translation", "spans"),
     "tree_regularization_heads": ("task", "syntax_translation", 2),
     "tree_regularization_layer": ("task", "syntax_translation", 2),
     "window_size": ("model", "seq2seq", 2),

@@ -125,10 +125,6 @@ def test_controls_are_learned_likewise(train):
         (("--tree-planting", "-1"), "--tree-planting -1.0: expected 0 or more"),
         (("--coverage", "-1"), "--coverage -1.0: expected 0 or more"),
         (
-            ("--tree-planting", "1", "--tree-planting-trees", "enhanced"),
-            "--tree-planting-trees enhanced: expected heads or spans; in a graph there are no distances",
-        ),
-        (
             ("--tree-regularization", "1", "--tree-source", "linear"),
             "--tree-source linear makes only dependency heads, and --tree-regularization reads constit",
         ),
@@ -139,23 +135,17 @@ def test_options_that_make_no_sense_are_refused(train, options, message):
         train(1, *options)
 
 
-@pytest.mark.parametrize(
-    "options", [("--tree-regularization",), ("--tree-planting-trees", "spans", "--tree-planting")]
-)
-def test_data_without_constituents_are_refused_for_the_loss(
-    train, synthetic_corpus, tmp_path, options
-):
+def test_data_without_constituents_are_refused_for_the_loss(train, synthetic_corpus, tmp_path):
     files = [f"--{name}pref={synthetic_corpus / 'valid'}" for name in ("train", "valid", "test")]
     data = tmp_path / "heads"
     preprocess_command.main([
         *("-s", "de", "-t", "en", "--destdir", str(data), "--parser", "conllu"),
         *("--vocab-size", "200", "--joined-dictionary", *files),
     ])  # fmt: skip
-    message = (
-        rf"has no spans for 'de', which {options[-1]} needs: .*--constituents from-dependencies"
-    )
+    option = "--tree-regularization"
+    message = rf"has no spans for 'de', which {option} needs: .*--constituents from-dependencies"
     with pytest.raises(UserError, match=message):
-        train(1, *options, "1", data=data)
+        train(1, option, "1", data=data)
 
 
 def test_data_without_parses_are_refused(train, data_directory, tmp_path):

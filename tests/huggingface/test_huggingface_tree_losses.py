@@ -186,7 +186,6 @@ def of_fairseq(kind, setting, layer, inputs, outputs, parse):
         (TreeRegularization(0.7, layer=2), TreeRegularizationCriterion),
         (TreeRegularization(0.7, layer=2, heads=2), TreeRegularizationCriterion),
         (TreePlanting(0.7, layer=2, heads=2), TreePlantingCriterion),
-        (TreePlanting(0.7, layer=2, trees="spans"), TreePlantingCriterion),
     ],
 )
 def test_values_and_gradients_are_those_of_fairseq(monkeypatch, loss, kind):
@@ -198,7 +197,7 @@ def test_values_and_gradients_are_those_of_fairseq(monkeypatch, loss, kind):
     layer = fairseq_layer(model.bert.encoder.layer[1])
     layer.normalize_before = False
     parse = {name.removeprefix("src_"): rows for name, rows in inputs.items()}
-    setting = LossSetting(getattr(loss, "heads", 1) or 1, 8, loss.field)
+    setting = LossSetting(getattr(loss, "heads", 1) or 1, 8)
     expected = of_fairseq(kind, setting, layer, *output.hidden_states[1:3], parse)
     lower = list(model.bert.embeddings.parameters()) + list(
         model.bert.encoder.layer[0].parameters()
@@ -522,10 +521,6 @@ def test_wrong_trees_are_named(change, message):
         (lambda: [ParseLoss(float("nan"))], "ParseLoss: weight nan"),
         (lambda: [ParseLoss(1.0, layer=3)], "ParseLoss: layer 3: the model has layers 1 to 2"),
         (lambda: [TreePlanting(1.0, heads=3)], "TreePlanting: heads 3: the layer has 2 heads"),
-        (
-            lambda: [TreePlanting(1.0, trees="edges")],
-            "TreePlanting: trees 'edges': expected heads or",
-        ),
         (lambda: [], r"expected one loss or more of different kinds, and not \[\]"),
         (lambda: [ParseLoss(1.0), ParseLoss(1.0, layer=1)], "one loss or more of different kinds"),
     ],

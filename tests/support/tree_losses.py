@@ -31,9 +31,7 @@ def own_inputs(name, model, inputs):
     return {f"src_{field}": inputs[f"src_{field}"] for field in needed}
 
 
-def with_loss(loss, criterion, model, weight, **options):
-    """A criterion with a loss as the task adds it; its options without their prefix."""
-    loss_options = {loss.option: weight}
-    loss_options |= {f"{loss.option}_{name}": value for name, value in options.items()}
-    setting = loss.setting_for(TreeLossOptions(**loss_options), model)
+def with_loss(loss, criterion, model, weight):
+    """A criterion with a loss as the task adds it."""
+    setting = loss.setting_for(TreeLossOptions(**{loss.option: weight}), model)
     return loss.over(criterion, weight, setting).double()

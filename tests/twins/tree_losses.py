@@ -61,22 +61,11 @@ def regularization(states, words, spans):
 
 
 def distances(tree, num_words):
-    """Edges between words: in a dependency tree, or between the leaves of a constituency tree."""
-    if tree.dim() == 1:
-        heads = tree[:num_words].tolist()
-        roots = [word for word, head in enumerate(heads) if word == head]
-        heads = [roots[0] if word in roots else head for word, head in enumerate(heads)]
-        return [edges_between(heads, word) for word in range(num_words)]
-    nodes = [tuple(span[:2]) for span in tree.tolist() if span[0] >= 0]
-
-    def edges(i, j):
-        if i == j:
-            return 0
-        above = [{n for n, (s, e) in enumerate(nodes) if s <= word < e} for word in (i, j)]
-        # Each leaf has an edge to the first node above it.
-        return len(above[0] ^ above[1]) + 2
-
-    return [[edges(i, j) for j in range(num_words)] for i in range(num_words)]
+    """Edges between the words of a dependency tree."""
+    heads = tree[:num_words].tolist()
+    roots = [word for word, head in enumerate(heads) if word == head]
+    heads = [roots[0] if word in roots else head for word, head in enumerate(heads)]
+    return [edges_between(heads, word) for word in range(num_words)]
 
 
 def planting(weights, words, trees):

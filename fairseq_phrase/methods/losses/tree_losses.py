@@ -44,17 +44,14 @@ class TreeLossOptions:
     tree_planting: float = option(0.0,
         "weight λ of a loss that makes an encoder layer's attention decrease with the distance in "
         "the tree; translation needs no parses for it")
-    tree_planting_trees: str = option("heads",
-        "the trees of --tree-planting: heads (dependencies) or spans (constituents)")
     # fmt: on
 
 
 class LossSetting(NamedTuple):
-    """The number of a layer's first heads that a loss teaches, their width, and its parse field."""
+    """The number of a layer's first heads that a loss teaches, and their width."""
 
     heads: int
     width: int
-    field: str
 
 
 def attention_layer(model: Any, flag: str) -> Any:
@@ -84,7 +81,7 @@ class TreeLossCriterion(AddedLoss):
     Attributes:
         option: the name of the loss' weight.
         heads: the number of first heads that it teaches; 0 for a quarter of them.
-        field: the parse field that it reads by default.
+        field: the parse field that it reads.
         logged: the name of its logged values.
         accuracy: the name of its logged accuracy; empty without one.
 
@@ -122,24 +119,19 @@ class TreeLossCriterion(AddedLoss):
         attention = attention_layer(model, cls.flag()).self_attn
         heads = cls.heads or max(attention.num_heads // 4, 1)
         width = attention.q_proj.weight.size(0) // attention.num_heads
-        return LossSetting(heads, width, getattr(cfg, f"{cls.option}_trees", cls.field))
+        return LossSetting(heads, width)
 
     @classmethod
-    def check_field(cls, field: str, source: str | None) -> None:
-        """Check the parse field that the loss reads.
+    def check_source(cls, source: str | None) -> None:
+        """Check that a source of trees makes the parse field that the loss reads.
 
         Args:
             source: ``--tree-source``.
 
         Raises:
-            UserError: it is not a field of trees, or the source does not make it.
+            UserError: it does not.
         """
-        if field not in ("heads", "spans"):
-            raise UserError(
-                f"{cls.flag()}-trees {field}: expected heads or spans; in a graph there are no "
-                "distances of a tree"
-            )
-        if field == "spans" and source not in (None, "parse"):
+        if cls.field == "spans" and source not in (None, "parse"):
             raise UserError(
                 f"--tree-source {source} makes only dependency heads, and {cls.flag()} reads "
                 "constituents: leave one of them out"
@@ -266,7 +258,7 @@ class TreePlantingCriterion(TreeLossCriterion):
         if not weights:
             with weights_of(layer.self_attn) as weights:
                 type(layer).forward(layer, *call.inputs, **call.options)
-        distances = tree_distances(trees["words"], trees[self.setting.field])
+        distances = tree_distances(trees["words"], trees["heads"])
         return tree_planting(weights[0][:, : self.setting.heads], trees["words"], distances)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div
 
-from fairseq_phrase.methods.common.tensors import exact_product, upcast
+from fairseq_phrase.methods.common.tensors import upcast
 from fairseq_phrase.methods.common.tree_positions import TreePositions
 
 
@@ -56,20 +56,11 @@ def tree_planting(
     return losses.where(is_word, 0.0).sum(), is_word.sum() * weights.size(1)
 
 
-def tree_distances(words: Tensor, tree: Tensor) -> Tensor:
+def tree_distances(words: Tensor, heads: Tensor) -> Tensor:
     """Count the edges between words, undefined at padding. Shape: (batch, words, words), int64.
 
     Args:
         words: as for :func:`tree_planting`.
-        tree: the heads or the constituents of a batch.
-            Shape: (batch, words) or (batch, constituents, 3)
+        heads: 0-based index of each word's head. Shape: (batch, words)
     """
-    if tree.dim() == 2:
-        return TreePositions(words, tree, words < 0).word_distances()
-    # A word is a leaf below the smallest constituent that it belongs to.
-    index = torch.arange(words.size(1), device=words.device)
-    inside = (tree[..., :1] <= index) & (index < tree[..., 1:2])
-    common = exact_product(inside.mT, inside)
-    depths = common.diagonal(dim1=1, dim2=2)
-    distances = depths[:, :, None] + depths[:, None] - 2 * common + 2
-    return distances.masked_fill(index[:, None] == index, 0)
+    return TreePositions(words, heads, words < 0).word_distances()

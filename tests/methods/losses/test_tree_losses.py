@@ -52,11 +52,10 @@ def test_tree_regularization_is_the_equation_in_loops(dictionary, left, seed):
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-@pytest.mark.parametrize("field", ["heads", "spans"])
-def test_tree_planting_is_the_equation_in_loops(dictionary, left, field):
+def test_tree_planting_is_the_equation_in_loops(dictionary, left):
     torch.manual_seed(1)
     inputs = make_batch(dictionary, LENGTHS, left=left, extra=1)
-    words, tree = inputs["src_words"], inputs[f"src_{field}"]
+    words, tree = inputs["src_words"], inputs["src_heads"]
     # Two nodes after the tokens.
     nodes = words.size(1) + 2
     weights = random_states(len(words), 2, nodes, nodes).softmax(3).detach().requires_grad_()
@@ -113,7 +112,7 @@ def expected_weights(model, layer, call, inputs):
     return weights.transpose(0, 1)
 
 
-def check_loss(kind, name, options, dictionary, **loss_options):
+def check_loss(kind, name, options, dictionary):
     """Compare the loss of an encoder's middle layer with the equations; return the model and the loss."""
     model = build_model(name, dictionary, **options)
     layer = model.encoder.layers[0]
@@ -122,7 +121,7 @@ def check_loss(kind, name, options, dictionary, **loss_options):
     inputs_of_model = own_inputs(name, model, inputs)
     sample["net_input"] |= inputs_of_model
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    wrapped = with_loss(kind, plain, model, 0.5, **loss_options)
+    wrapped = with_loss(kind, plain, model, 0.5)
     with calls_of(layer) as calls:
         expected, size, _ = plain(model, sample)
     words = inputs["src_words"]
@@ -132,8 +131,7 @@ def check_loss(kind, name, options, dictionary, **loss_options):
     else:
         inputs = {"src_tokens": inputs["src_tokens"], **inputs_of_model}
         weights = expected_weights(model, layer, calls[0], inputs)[:, :1]
-        trees = sample["parse"][loss_options.get("trees", "heads")]
-        taught, count = twins.planting(weights, words, trees)
+        taught, count = twins.planting(weights, words, sample["parse"]["heads"])
     loss, found_size, logged = wrapped(model, sample)
     assert found_size == size
     assert logged[f"{kind.logged}_count"] == count
