@@ -27,7 +27,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.methods.common.parse_batch import MakeStructure
 from fairseq_phrase.methods.common.tree_batch import tree_sizes
-from fairseq_phrase.methods.phrases.phrase_sources import list_phrases
+from fairseq_phrase.methods.phrases.phrase_sources import find_members
 from fairseq_phrase.text import markdown_table
 
 
@@ -87,7 +87,7 @@ def load_datasets(options: argparse.Namespace) -> tuple[dict[str, Any], list[lis
 
     def phrases(source: str) -> MakeStructure:
         phrase_options = argparse.Namespace(phrase_max_length=3, phrase_unit="token")
-        return partial(list_phrases, source, phrase_options, task.source_dictionary)
+        return partial(find_members, source, phrase_options, task.source_dictionary)
 
     fields = Manifest.load(options.data, options.source_lang).fields
     datasets = {"fairseq": plain, "words": parsed(), "all fields": parsed(*fields)}

@@ -81,16 +81,19 @@ def upcast(values: Tensor) -> Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
-def exact_product(left: Tensor, right: Tensor) -> Tensor:
-    """Multiply boolean matrices as numbers, in single precision also under autocast. Shape: as ``@``'s.
-
-    Counts below 2**24 are exact.
-    """
-    device = left.device.type
+def single_product(left: Tensor, right: Tensor) -> Tensor:
+    """Multiply matrices in single precision, also under autocast; keep double. Shape: as ``@``'s."""
+    right, device = upcast(right), right.device.type
+    left = left.to(right.dtype)
     if device != "meta" and torch.is_autocast_enabled(device):
         with torch.autocast(device, enabled=False):
-            return (left.float() @ right.float()).long()
-    return (left.float() @ right.float()).long()
+            return left @ right
+    return left @ right
+
+
+def exact_product(left: Tensor, right: Tensor) -> Tensor:
+    """Multiply boolean matrices as numbers. Counts below 2**24 are exact. Shape: as ``@``'s."""
+    return single_product(left, right).long()
 
 
 #: Sentence length above which attention weights are not stored. With them, an encoder of relation biases
@@ -141,11 +144,3 @@ def one_by_one(attend: Callable[..., Any], batch: Batched, *heads: Tensor) -> Te
 def applied(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
     """Apply a function that defines its gradient; torch's ``apply`` is not typed."""
     return cast(Tensor, function.apply(*inputs))
-
-
-Setting = TypeVar("Setting")
-
-
-def for_device(choices: dict[str, Setting], device: torch.device) -> Setting:
-    """Look up the setting for a device; devices without measurements use CUDA's."""
-    return choices.get(device.type, choices["cuda"])

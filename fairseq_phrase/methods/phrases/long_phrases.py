@@ -1,4 +1,4 @@
-"""Attention within phrases of long inputs: along the list of adjacent pairs, not over all pairs.
+"""Attention within phrases of long inputs on a CPU: along the list of adjacent pairs, not over all pairs.
 
 The numbers are those of :mod:`~fairseq_phrase.methods.phrases.phrase_attention`; time and memory are
 linear in the length. One layer (both phases and the feed-forward block), forward and backward, k = 2,
@@ -21,12 +21,36 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from fairseq_phrase.methods.common.tensors import applied, for_device, upcast
-from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, count, number_parts
+from fairseq_phrase.methods.common.tensors import applied, upcast
+from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, PhraseEdges, number_parts
 
-# Pairs whose rows are gathered at once. On the CPU, 512 to 2048 were equally fast, and a single
-# gather was 2 times slower; on other devices the number bounds memory (128 MiB at width 512).
-EDGES_AT_ONCE = {"cpu": 1024, "cuda": 65536}
+#: Pairs whose rows are gathered at once. 512 to 2048 were equally fast, and a single gather was 2 times
+#: slower.
+EDGES_AT_ONCE = 1024
+
+
+def adjacent_pairs(contains: Tensor) -> PhraseEdges:
+    """List the adjacent pairs of nodes: two that share all tokens of one, or a padded node with itself.
+
+    Args:
+        contains: from :attr:`PhraseBatch.contains`. Shape: (batch, nodes, tokens)
+    """
+    batch, num_nodes, num_tokens = contains.shape
+    # Each node of each token, sorted by token; flat indices of tokens and nodes.
+    sentence, token, node = contains.mT.nonzero(as_tuple=True)
+    token, node = sentence * num_tokens + token, sentence * num_nodes + node
+    # Each of them with all nodes of the same token.
+    runs = token.bincount(minlength=batch * num_tokens)
+    repeats = runs[token]
+    first = (runs.cumsum(0) - runs)[token] - (repeats.cumsum(0) - repeats)
+    other = node[first.repeat_interleave(repeats) + torch.arange(int(repeats.sum()))]
+    nodes = batch * num_nodes
+    pairs, shared = (node.repeat_interleave(repeats) * nodes + other).unique(return_counts=True)
+    sizes = contains.sum(2).flatten()
+    is_adjacent = (shared == sizes[pairs // nodes]) | (shared == sizes[pairs % nodes])
+    padded = (sizes == 0).nonzero().flatten()
+    pairs = torch.cat([pairs[is_adjacent], padded * nodes + padded]).sort().values
+    return PhraseEdges(pairs // nodes, pairs % nodes)
 
 
 def edge_attention(
@@ -96,7 +120,7 @@ def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor
         sum of all unpadded values, of shape (batch, heads, 1, head width).
     """
     is_node = ~phrases.padding_mask
-    neighbours = count(phrases.edges.query, is_node.numel()).view(is_node.shape)
+    neighbours = phrases.edges.query.bincount(minlength=is_node.numel()).view(is_node.shape)
     # The only neighbour of a padded node is itself, which is padded.
     outside = is_node.sum(1, keepdim=True) - neighbours * is_node
     total = upcast(value).masked_fill(phrases.padding_mask[:, None, :, None], 0).sum(2, True)
@@ -131,7 +155,7 @@ class _EdgeDot(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(left, right, left_index, right_index)
         dots = left.new_empty(len(left_index), left.size(1), dtype=_accumulator(left))
-        for part in _parts(left_index, left):
+        for part in _parts(left_index):
             left_rows = upcast(left.index_select(0, left_index[part]))
             dots[part] = left_rows.mul_(upcast(right.index_select(0, right_index[part]))).sum(-1)
         return dots
@@ -153,7 +177,7 @@ class _EdgeSum(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(weights, source, target_index, source_index)
         sums = torch.zeros_like(source, dtype=_accumulator(source))
-        for part in _parts(target_index, source):
+        for part in _parts(target_index):
             rows = upcast(source.index_select(0, source_index[part]))
             sums.index_add_(0, target_index[part], rows.mul_(weights[part][:, :, None]))
         return sums
@@ -170,7 +194,6 @@ def _accumulator(states: Tensor) -> torch.dtype:
     return torch.float64 if states.dtype == torch.float64 else torch.float32
 
 
-def _parts(index: Tensor, states: Tensor) -> list[slice]:
-    """Split a list of pairs into runs: on a CPU their rows fit its cache; on others memory is bounded."""
-    size = for_device(EDGES_AT_ONCE, states.device)
-    return [slice(start, start + size) for start in range(0, len(index), size)]
+def _parts(index: Tensor) -> list[slice]:
+    """Split a list of pairs into runs whose rows fit the processor's cache."""
+    return [slice(start, start + EDGES_AT_ONCE) for start in range(0, len(index), EDGES_AT_ONCE)]

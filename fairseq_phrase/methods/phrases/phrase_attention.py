@@ -64,8 +64,7 @@ def subset_attention(
 
     For the other arguments and the result see :func:`all_attention`.
     """
-    # A GPU's fused kernel does not hold the scores: it was faster at 1,024 tokens (H200), too.
-    if phrases.is_long and not query.is_cuda:
+    if phrases.is_long:
         return _along_edges(query, key, value, phrases, dropout_p, leak=False, bias=bias)
     # Shape: (batch, 1 or heads, nodes, nodes)
     mask = phrases.adjacency[:, None]

@@ -1,17 +1,18 @@
-"""A container for the phrases of a padded batch, as nodes after its tokens; made once per batch.
-
-The adjacent nodes (eq. 4) are a list, or follow from the layout of token n-grams.
-"""
+"""A container for the phrases of a padded batch, as nodes after its tokens; made once per batch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fairseq_phrase.methods.common.tensors import cached_property, check_mask, may_read
+from fairseq_phrase.methods.common.tensors import (
+    cached_property,
+    check_mask,
+    exact_product,
+    may_read,
+)
 
 
 class PhraseEdges(NamedTuple):
@@ -27,54 +28,6 @@ class PhraseEdges(NamedTuple):
 
     query: Tensor
     key: Tensor
-
-
-class Pairs(Protocol):
-    """The pairs of adjacent nodes, listed or computed, as :class:`PhraseBatch` returns them."""
-
-    def edges(self, padding_mask: Tensor) -> PhraseEdges:
-        """Return :attr:`PhraseBatch.edges`."""
-
-    def adjacency(self, padding_mask: Tensor) -> Tensor:
-        """Return :attr:`PhraseBatch.adjacency`."""
-
-    def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
-        """Return :attr:`PhraseBatch.memberships`."""
-
-
-@dataclass(frozen=True)
-class ListedPairs:
-    """Adjacent pairs, and the phrases' tokens, as lists."""
-
-    listed: PhraseEdges
-    contained: tuple[Tensor, Tensor]
-
-    def edges(self, padding_mask: Tensor) -> PhraseEdges:
-        """Return the list."""
-        return self.listed
-
-    def adjacency(self, padding_mask: Tensor) -> Tensor:
-        """Scatter the list into a matrix."""
-        batch, num_nodes = padding_mask.shape
-        query, key = self.listed
-        adjacency = torch.zeros(
-            batch * num_nodes, num_nodes, dtype=torch.bool, device=padding_mask.device
-        )
-        # Assigning True would copy it to the GPU and wait.
-        adjacency.view(-1).index_fill_(0, query * num_nodes + key % num_nodes, True)
-        # (batch * nodes, nodes) -> (batch, nodes, nodes)
-        return adjacency.view(batch, num_nodes, num_nodes)
-
-    def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
-        """Return the list."""
-        return self.contained
-
-
-def count(index: Tensor, length: int) -> Tensor:
-    """Count how often each of ``length`` indices occurs; unlike bincount, do not wait for the GPU."""
-    return torch.zeros(length, dtype=torch.int64, device=index.device).scatter_add(
-        0, index, torch.ones_like(index)
-    )
 
 
 def num_part_positions(clip: int) -> int:
@@ -121,29 +74,31 @@ class PhraseBatch:
     themselves only.
 
     Args:
+        token_padding: True at padded tokens. Shape: (batch, tokens)
+        is_member: True where a phrase contains a token; a slot without tokens is padding. Each phrase of
+            a sentence has other tokens. Shape: (batch, phrases, tokens), bool
+
+    Attributes:
         padding_mask: True at padded nodes: padded tokens and slots without a phrase.
             Shape: (batch, nodes)
         num_tokens: number of token positions n; nodes 0..n-1 are the tokens.
-        pairs: the adjacent nodes.
 
     Raises:
-        ValueError: if the padding mask is not boolean and two-dimensional, or has fewer nodes than
-            tokens.
+        ValueError: if a mask is not boolean, or their shapes do not agree.
 
     Examples:
-        >>> from fairseq_phrase.methods.phrases.ngram_phrases import token_ngrams
+        >>> from fairseq_phrase.methods.phrases.builtin_sources import token_ngrams
         >>> padding = torch.tensor([[False, False, False]])
         >>> token_ngrams(~padding, padding, max_length=2).members()
         [[(0,), (1,), (2,), (0, 1), (1, 2)]]
     """
 
-    def __init__(self, *, padding_mask: Tensor, num_tokens: int, pairs: Pairs) -> None:
-        check_mask("padding_mask", padding_mask)
-        if padding_mask.size(1) < num_tokens:
-            raise ValueError(f"{num_tokens} tokens do not fit into {padding_mask.size(1)} nodes")
-        self.padding_mask = padding_mask
-        self.num_tokens = num_tokens
-        self.pairs = pairs
+    def __init__(self, token_padding: Tensor, is_member: Tensor) -> None:
+        check_mask("padding_mask", token_padding)
+        batch, self.num_tokens = token_padding.shape
+        check_mask("is_member", is_member, batch, "phrases", self.num_tokens)
+        self.is_member = is_member
+        self.padding_mask = torch.cat([token_padding, ~is_member.any(2)], 1)
         self._part_positions: dict[int, Tensor] = {}
 
     @property
@@ -161,17 +116,25 @@ class PhraseBatch:
         """The device of the batch's tensors."""
         return self.padding_mask.device
 
+    @property
+    def token_padding(self) -> Tensor:
+        """True at padded tokens. Shape: (batch, tokens)."""
+        return self.padding_mask[:, : self.num_tokens]
+
     @cached_property
     def is_long(self) -> bool:
-        """Whether attention within phrases should not hold all pairs of nodes."""
-        return self.num_nodes > LONG
+        """Whether attention within phrases should not hold all pairs of nodes.
 
-    # The following are computed from the pairs when a layer first needs them.
+        A GPU's fused kernel does not hold the scores: it was faster at 1,024 tokens (H200), too.
+        """
+        return self.num_nodes > LONG and not self.padding_mask.is_cuda
+
+    # The following are computed when a layer first needs them.
 
     @cached_property
-    def edges(self) -> PhraseEdges:
-        """The adjacent pairs of nodes (eq. 4), sorted by query."""
-        return self.pairs.edges(self.padding_mask)
+    def contains(self) -> Tensor:
+        """T(i) of eq. 4: whether a node contains a token. Shape: (batch, nodes, tokens), bool."""
+        return torch.cat([torch.diag_embed(~self.token_padding), self.is_member], 1)
 
     @cached_property
     def adjacency(self) -> Tensor:
@@ -179,7 +142,20 @@ class PhraseBatch:
 
         Shape: (batch, nodes, nodes)
         """
-        return self.pairs.adjacency(self.padding_mask)
+        # i is part of j iff they share all of i's tokens.
+        shared = exact_product(self.contains, self.contains.mT)
+        is_part = shared == self.contains.sum(2, keepdim=True)
+        is_node = ~self.padding_mask
+        pairs = is_node[:, :, None] & is_node[:, None]
+        itself = torch.eye(self.num_nodes, dtype=torch.bool, device=self.device)
+        return (is_part | is_part.mT) & pairs | itself
+
+    @cached_property
+    def edges(self) -> PhraseEdges:
+        """The adjacent pairs of nodes (eq. 4), sorted by query."""
+        from fairseq_phrase.methods.phrases.long_phrases import adjacent_pairs
+
+        return adjacent_pairs(self.contains)
 
     @cached_property
     def key_mask(self) -> Tensor | None:
@@ -196,38 +172,15 @@ class PhraseBatch:
     @cached_property
     def tokens(self) -> PhraseBatch:
         """The tokens without phrases."""
-        mask = self.padding_mask[:, : self.num_tokens]
-        index = torch.arange(mask.numel(), device=mask.device)
-        itself = ListedPairs(PhraseEdges(index, index), (index[:0], index[:0]))
-        return PhraseBatch(padding_mask=mask, num_tokens=self.num_tokens, pairs=itself)
-
-    @cached_property
-    def memberships(self) -> tuple[Tensor, Tensor]:
-        """The tokens of each phrase, as flat indices; a slot without a phrase may have any tokens.
-
-        Index ``b * slots + s`` is slot ``s`` of sentence ``b``, ``b * tokens + t`` its token ``t``.
-        Shape of each: (memberships,)
-        """
-        return self.pairs.memberships(self.padding_mask, self.num_tokens)
+        return PhraseBatch(self.token_padding, self.is_member[:, :0])
 
     @cached_property
     def extents(self) -> tuple[Tensor, Tensor]:
-        """The first token of each node, and its number of tokens; undefined at slots without a phrase.
+        """The first token of each node, and its number of tokens; undefined at padding.
 
         Shape of each: (batch, nodes), int64
         """
-        batch, num_tokens = self.batch_size, self.num_tokens
-        slots = batch * (self.num_nodes - num_tokens)
-        phrase, token = self.memberships
-        first = torch.zeros(slots, dtype=torch.int64, device=self.device).scatter_reduce(
-            0, phrase, token % max(num_tokens, 1), "amin", include_self=False
-        )
-        position = torch.arange(num_tokens, device=self.device).expand(batch, -1)
-        sizes = count(phrase, slots)
-        return (
-            torch.cat([position, first.view(batch, -1)], 1),
-            torch.cat([torch.ones_like(position), sizes.view(batch, -1)], 1),
-        )
+        return self.contains.long().argmax(2), self.contains.sum(2)
 
     def part_positions(self, positions: int) -> Tensor:
         """Number the relative positions of all nodes (:func:`number_parts`), once per batch.
@@ -248,15 +201,8 @@ class PhraseBatch:
         Returns:
             For each sentence, N sorted tuples of token positions; empty at padded nodes.
         """
-        is_node = (~self.padding_mask).tolist()
-        tokens: list[list[list[int]]] = [
-            [[i] if real and i < self.num_tokens else [] for i, real in enumerate(row)]
-            for row in is_node
-        ]
-        num_phrases = self.num_nodes - self.num_tokens
-        phrases, contained = self.memberships
-        for phrase, token in zip(phrases.tolist(), contained.tolist(), strict=True):
-            sentence, slot = divmod(phrase, num_phrases)
-            if is_node[sentence][self.num_tokens + slot]:
-                tokens[sentence][self.num_tokens + slot].append(token % self.num_tokens)
-        return [[tuple(sorted(node)) for node in row] for row in tokens]
+        rows, columns = range(self.batch_size), range(self.num_nodes)
+        nodes: list[list[list[int]]] = [[[] for _ in columns] for _ in rows]
+        for sentence, node, token in self.contains.nonzero().tolist():
+            nodes[sentence][node].append(token)
+        return [[tuple(tokens) for tokens in row] for row in nodes]

@@ -14,7 +14,6 @@ after it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
@@ -24,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.methods.common.causal_window import CausalWindow
-from fairseq_phrase.methods.common.tensors import cached_property, upcast
-from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, PhraseEdges, count
+from fairseq_phrase.methods.common.tensors import cached_property, single_product, upcast
+from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, PhraseEdges
 from fairseq_phrase.methods.positions.relative_positions import RelativePositions
 
 FIRST_STATES = ("zero", "mean", "attention", "ends")
@@ -43,8 +42,8 @@ def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "
     Raises:
         ValueError: if ``init`` is unknown or the shape does not fit the batch.
     """
-    batch, num_tokens, width = states.shape
-    if (batch, num_tokens) != (phrases.batch_size, phrases.num_tokens):
+    num_tokens = phrases.num_tokens
+    if states.shape[:2] != (phrases.batch_size, num_tokens):
         raise ValueError(
             f"states of shape {tuple(states.shape)} do not fit a batch of {phrases.batch_size} "
             f"sentences of {phrases.num_tokens} tokens"
@@ -58,20 +57,14 @@ def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "
         first = _means(states, phrases)
     else:
         raise ValueError(f"unknown initial phrase state {init!r}, expected 'zero' or 'mean'")
-    # (batch * phrases, width) -> (batch, phrases, width)
-    first = first.view(batch, num_phrases, width).to(states.dtype)
     is_padding = phrases.padding_mask[:, num_tokens:, None]
-    return torch.cat([states, first.masked_fill(is_padding, 0.0)], dim=1)
+    return torch.cat([states, first.to(states.dtype).masked_fill(is_padding, 0.0)], dim=1)
 
 
 def _means(states: Tensor, phrases: PhraseBatch) -> Tensor:
-    """Return the mean of each phrase's tokens. Shape: (batch * phrases, width)."""
-    phrase, token = phrases.memberships
-    slots = phrases.batch_size * (phrases.num_nodes - phrases.num_tokens)
-    # (batch, tokens, width) -> (memberships, width)
-    tokens = upcast(states.flatten(0, 1).index_select(0, token))
-    sums = tokens.new_zeros(slots, tokens.size(1)).index_add(0, phrase, tokens)
-    return sums / count(phrase, slots).clamp(min=1)[:, None]
+    """Return the mean of each phrase's tokens. Shape: (batch, phrases, width)."""
+    sums = single_product(phrases.is_member, states)
+    return sums / phrases.is_member.sum(2, keepdim=True).clamp(min=1)
 
 
 class PooledPhrases(nn.Module):
@@ -88,24 +81,14 @@ class PooledPhrases(nn.Module):
         nn.init.zeros_(self.score.weight)
 
     def forward(self, states: Tensor, phrases: PhraseBatch) -> Tensor:
-        """Pool; see :func:`with_phrases`. Shape: (batch * phrases, width)."""
-        phrase, token = phrases.memberships
-        slots = phrases.batch_size * (phrases.num_nodes - phrases.num_tokens)
-        # (batch, tokens, width) -> (memberships, heads), (memberships, heads, head width)
-        scores = upcast(self.score(states)).flatten(0, 1).index_select(0, token)
-        tokens = upcast(states.flatten(0, 1)).index_select(0, token)
-        tokens = tokens.unflatten(1, (self.num_heads, -1))
-        # The maximum cancels out, so it does not need a gradient.
-        maxima = scores.new_full((slots, self.num_heads), -math.inf).scatter_reduce(
-            0, phrase[:, None].expand_as(scores), scores.detach(), "amax"
-        )
-        weights = (scores - maxima[phrase]).exp()
-        sums = weights.new_zeros(slots, self.num_heads).index_add(0, phrase, weights)
-        weighed = tokens * (weights / sums[phrase])[:, :, None]
-        return cast(
-            Tensor,
-            weighed.new_zeros(slots, *weighed.shape[1:]).index_add(0, phrase, weighed).flatten(1),
-        )
+        """Pool; see :func:`with_phrases`. Shape: (batch, phrases, width)."""
+        # Shape: (batch, heads, 1, tokens)
+        scores = upcast(self.score(states)).mT[:, :, None]
+        # Finite, because a slot without a phrase has no tokens.
+        lowest = torch.finfo(scores.dtype).min
+        weights = scores.masked_fill(~phrases.is_member[:, None], lowest).softmax(3)
+        tokens = states.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+        return single_product(weights, tokens).transpose(1, 2).flatten(2)
 
 
 class EndsOfPhrases(nn.Module):
@@ -121,15 +104,15 @@ class EndsOfPhrases(nn.Module):
             self.projection.weight.copy_(torch.eye(width).repeat(1, 2) / 2)
 
     def forward(self, states: Tensor, phrases: PhraseBatch) -> Tensor:
-        """Project; see :func:`with_phrases`. Shape: (batch * phrases, width)."""
-        phrase, token = phrases.memberships
-        slots = phrases.batch_size * (phrases.num_nodes - phrases.num_tokens)
-        empty = token.new_zeros(slots)
-        first = empty.scatter_reduce(0, phrase, token, "amin", include_self=False)
-        last = empty.scatter_reduce(0, phrase, token, "amax", include_self=False)
-        rows = states.flatten(0, 1)
-        ends = torch.cat([rows.index_select(0, first), rows.index_select(0, last)], dim=1)
-        return cast(Tensor, self.projection(ends))
+        """Project; see :func:`with_phrases`. Shape: (batch, phrases, width)."""
+        is_member = phrases.is_member.long()
+        first = is_member.argmax(2)
+        last = phrases.num_tokens - 1 - is_member.flip(2).argmax(2)
+        ends = [
+            states.gather(1, index[:, :, None].expand(-1, -1, states.size(2)))
+            for index in (first, last)
+        ]
+        return cast(Tensor, self.projection(torch.cat(ends, dim=2)))
 
 
 class PositionedPhrases(PhraseBatch):
@@ -153,9 +136,7 @@ class PositionedPhrases(PhraseBatch):
         relative: Mapping[str, Tensor],
         clips: Mapping[str, int],
     ) -> None:
-        super().__init__(
-            padding_mask=phrases.padding_mask, num_tokens=phrases.num_tokens, pairs=phrases.pairs
-        )
+        super().__init__(phrases.token_padding, phrases.is_member)
         self._of_tokens = depths, relative, clips
         tokens = self._representatives(depths)
         self.depths = depths.gather(1, tokens).masked_fill(self.padding_mask, 0)
@@ -171,15 +152,13 @@ class PositionedPhrases(PhraseBatch):
 
     def _representatives(self, depths: Tensor) -> Tensor:
         """Find the token whose position each node has. Shape: (batch, nodes), int64."""
-        batch, num_tokens = depths.shape
-        position = torch.arange(num_tokens, device=depths.device).expand(batch, num_tokens)
-        phrase, token = self.memberships
-        # The phrase's smallest token in this order is the leftmost of its highest tokens.
-        order = (depths * num_tokens + position).view(-1)[token]
-        smallest = order.new_zeros(batch * (self.num_nodes - num_tokens))
-        smallest.scatter_reduce_(0, phrase, order, "amin", include_self=False)
+        num_tokens = depths.size(1)
+        position = torch.arange(num_tokens, device=depths.device).expand_as(depths)
+        # A node's smallest token in this order is the leftmost of its highest tokens.
+        order = (depths * num_tokens + position)[:, None]
+        smallest = order.masked_fill(~self.is_member, torch.iinfo(torch.int64).max).amin(2)
         # The remainder is the token's index in its sentence.
-        return torch.cat([position, smallest.view(batch, -1) % max(num_tokens, 1)], dim=1)
+        return torch.cat([position, smallest % num_tokens], dim=1)
 
 
 def _between(tokens: Tensor, relative: Tensor) -> Tensor:
@@ -206,11 +185,7 @@ class CausalPhrases(PhraseBatch):
         visible = window.visible(starts, starts + sizes - 1)
         # Padded nodes are adjacent to themselves and see themselves.
         self.visible = ~window.masked_pairs(visible, phrases.padding_mask)
-        super().__init__(
-            padding_mask=phrases.padding_mask,
-            num_tokens=phrases.num_tokens,
-            pairs=phrases.pairs,
-        )
+        super().__init__(phrases.token_padding, phrases.is_member)
         self._all, self._window = phrases, window
         self.relative: RelativePositions | None = None
         if isinstance(phrases, PositionedPhrases) and phrases.relative is not None:

@@ -15,30 +15,13 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
-from fairseq_phrase.methods.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
+from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
-
-
-def listed_phrases(padding_mask: Tensor, *lists: Tensor | np.ndarray) -> PhraseBatch:
-    """Make phrases from lists, on any device.
-
-    Args:
-        padding_mask: True at padded tokens. Shape: (batch, tokens)
-        lists: True at slots without a phrase (shape (batch, slots)), the queries and keys of adjacent
-            pairs (:class:`PhraseEdges`), and the phrases' tokens (:attr:`PhraseBatch.memberships`).
-    """
-    tensors = (torch.as_tensor(values, device=padding_mask.device) for values in lists)
-    slots, query, key, phrase, token = tensors
-    nodes = torch.cat([padding_mask, slots], 1)
-    pairs = ListedPairs(PhraseEdges(query, key), (phrase, token))
-    return PhraseBatch(padding_mask=nodes, num_tokens=padding_mask.size(1), pairs=pairs)
 
 
 #: The group of entry points in which installed packages offer sources of phrases.
@@ -160,21 +143,17 @@ def find_phrases(
     return phrases
 
 
-def list_phrases(
+def find_members(
     spec: str, options: Any, dictionary: Dictionary, src_tokens: Tensor, parse: ParseBatch
 ) -> list[Tensor]:
-    """Find the phrases of a batch on the host; :func:`listed_phrases` takes them on any device.
+    """Find the phrases of a batch in the collater.
 
     Args:
         spec: the source, as for :func:`load_source`.
         src_tokens: Shape: (batch, tokens)
 
     Returns:
-        The lists for :func:`listed_phrases`; empty if the phrases follow from the tokens without a list.
+        :attr:`PhraseBatch.is_member` alone.
     """
     tokens = SourceTokens.of(src_tokens, src_tokens.eq(dictionary.pad()), dictionary)
-    phrases = find_phrases(load_source(spec), tokens, parse, options)
-    if not isinstance(phrases.pairs, ListedPairs):
-        return []
-    slots = phrases.padding_mask[:, phrases.num_tokens :]
-    return [slots, *phrases.edges, *phrases.memberships]
+    return [find_phrases(load_source(spec), tokens, parse, options).is_member]

@@ -37,9 +37,8 @@ from fairseq_phrase.methods.phrases.phrase_nodes import (
 )
 from fairseq_phrase.methods.phrases.phrase_sources import (
     SourceTokens,
+    find_members,
     find_phrases,
-    list_phrases,
-    listed_phrases,
     load_source,
 )
 from fairseq_phrase.methods.positions.positioned_encoder import (
@@ -325,8 +324,8 @@ class PhraseEncoder(PositionedEncoder):
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PhraseBatch:
         """Find the phrases of a batch and, if the options ask for them, their positions."""
         padding_mask = self.padding(src_tokens)
-        if lists := parse.made(_key(self.cfg)):
-            phrases = listed_phrases(padding_mask, *lists)
+        if members := parse.made(_key(self.cfg)):
+            phrases = PhraseBatch(padding_mask, *members)
         else:
             tokens = SourceTokens.of(src_tokens, padding_mask, self.dictionary)
             phrases = find_phrases(self._source, tokens, parse, self.cfg)
@@ -341,13 +340,13 @@ class PhraseEncoder(PositionedEncoder):
     def batch_structure(
         cls, cfg: TransformerConfig, dictionary: Dictionary
     ) -> tuple[str, MakeStructure] | None:
-        """Return the function that lists the phrases; None for n-grams of tokens, which need no list."""
+        """Return the function that finds the phrases; None for n-grams of tokens, which need no parse."""
         if cfg.phrase_source == "ngram" and cfg.phrase_unit == "token":
             return None
         phrase_options = Namespace(
             phrase_max_length=cfg.phrase_max_length, phrase_unit=str(cfg.phrase_unit)
         )
-        return _key(cfg), partial(list_phrases, cfg.phrase_source, phrase_options, dictionary)
+        return _key(cfg), partial(find_members, cfg.phrase_source, phrase_options, dictionary)
 
     @classmethod
     def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:

@@ -66,7 +66,7 @@ def gradients(
 def force(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take one path whatever the size, with so few pairs at once that there are several rounds."""
     monkeypatch.setattr(phrase_batch, "LONG", 0 if path == "edges" else math.inf)
-    monkeypatch.setitem(long_phrases.EDGES_AT_ONCE, "cpu", 7)
+    monkeypatch.setattr(long_phrases, "EDGES_AT_ONCE", 7)
 
 
 def make_attention(mask: str = "subset", activation: str = "sigmoid") -> PhraseAttention:

@@ -14,7 +14,7 @@ from fairseq_phrase.methods.phrases.builtin_sources import (
     without_phrases,
     word_ngrams,
 )
-from fairseq_phrase.methods.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
+from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.methods.phrases.phrase_nodes import with_phrases
 from tests.support.hostile import trees
 from tests.support.padded_sentences import all_kinds, members_of, pad, pad_heads, phrases_of
@@ -237,6 +237,5 @@ def test_malformed_arguments_are_refused_by_name() -> None:
     is_padding = torch.tensor([[False, False, False, True], [False] * 4])
     with pytest.raises(ValueError, match="contains padding"):
         phrases_of_members(members_of([[(1, 3)], []], padding), is_padding)
-    none = torch.zeros(0).long(), torch.zeros(0).long()
-    with pytest.raises(ValueError, match="do not fit into 4 nodes"):
-        PhraseBatch(padding_mask=padding, num_tokens=5, pairs=ListedPairs(PhraseEdges(*none), none))
+    with pytest.raises(ValueError, match=r"is_member must be .* of shape \(2, phrases, 4\)"):
+        PhraseBatch(padding, torch.zeros(2, 1, 5).bool())
