@@ -26,7 +26,7 @@ from fairseq_phrase.methods.accumulation.tree_transformer import (
     TreeDecoder,
     TreeDecoderLayer,
 )
-from fairseq_phrase.methods.common.node_attention import node_attention
+from fairseq_phrase.methods.common.biased_attention import node_attention
 from fairseq_phrase.methods.common.projections import project
 from fairseq_phrase.methods.common.tensors import infinite
 from fairseq_phrase.methods.copying.copying_decoder import CopyingDecoder, copying_class

@@ -20,7 +20,7 @@ from fairseq_phrase.checkpoints.options import model_entries
 from fairseq_phrase.checkpoints.parameter_checks import check_sizes
 from fairseq_phrase.data.store.identity import OF_OTHER_DECODERS, Identity, check_identity
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.common.node_attention import node_attention
+from fairseq_phrase.methods.common.biased_attention import node_attention
 from fairseq_phrase.methods.config import nested_config
 from fairseq_phrase.methods.encoder_method import ENCODERS, neutral_obstacle, translation_encoders
 from fairseq_phrase.testing import SIZES, build_model, encode, make_batch, make_dictionary

@@ -11,11 +11,10 @@ from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints.options import model_entries
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.common import tensors
+from fairseq_phrase.methods.common import one_by_one
 from fairseq_phrase.methods.common.causal_window import CausalWindow
 from fairseq_phrase.methods.common.projections import head_gate
 from fairseq_phrase.methods.encoder_method import neutral_obstacle
-from fairseq_phrase.methods.phrases.phrase_transformer import NodeAttention
 from fairseq_phrase.methods.syntax_encoder import adapt_attentions, padded_scores
 from fairseq_phrase.testing import LENGTHS, build_model, encode, make_batch
 from tests.support.encoder_attentions import PLAIN, VARIANTS, attentions_of
@@ -64,7 +63,7 @@ def test_every_gate_reads_the_input_of_its_attention(dictionary, monkeypatch, na
         encode(model, make_batch(dictionary, LENGTHS))
         gated = heads[:]
         assert len(calls) == len(gated) == len(attentions_of(model))
-        monkeypatch.setattr(tensors, "LONG", 0)
+        monkeypatch.setattr(one_by_one, "LONG", 0)
         for (attention, inputs, _), expected in zip(calls[:], gated, strict=True):
             heads.clear()
             attention(*inputs)
@@ -72,10 +71,7 @@ def test_every_gate_reads_the_input_of_its_attention(dictionary, monkeypatch, na
             attention(*inputs)
             with_gate, without_gate = heads
             torch.testing.assert_close(with_gate, expected)
-            states = inputs[0]
-            if isinstance(attention, NodeAttention):  # whose heads are time-first
-                states = states.transpose(0, 1)
-            torch.testing.assert_close(expected, without_gate * torch.sigmoid(gate(states)))
+            torch.testing.assert_close(expected, without_gate * torch.sigmoid(gate(inputs[0])))
 
 
 @each_variant

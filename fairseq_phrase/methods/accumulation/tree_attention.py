@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_phrase.methods.accumulation.coefficients import coefficients
-from fairseq_phrase.methods.common.node_attention import node_attention
+from fairseq_phrase.methods.common.biased_attention import node_attention
 from fairseq_phrase.methods.common.projections import HeadsAttention, project
 from fairseq_phrase.methods.common.tensors import upcast
 from fairseq_phrase.methods.common.tree_batch import Indices, TreeBatch
@@ -169,7 +169,7 @@ class TreeSelfAttention(HeadsAttention):
         subtree_masking: whether attention is restricted to subtrees; else every node attends to
             all nodes.
         neutral: without subtree masking, a learned gate for each head, from 0, scales leaves' attention
-            to nonterminals (:func:`~fairseq_phrase.methods.common.node_attention.node_attention`).
+            to nonterminals (:func:`~fairseq_phrase.methods.common.biased_attention.node_attention`).
     """
 
     order = ("q_proj", "k_proj", "v_proj")

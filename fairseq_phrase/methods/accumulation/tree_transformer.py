@@ -19,7 +19,7 @@ from fairseq_phrase.methods.accumulation.tree_attention import (
     HierarchicalAccumulation,
     TreeSelfAttention,
 )
-from fairseq_phrase.methods.common.node_attention import node_attention
+from fairseq_phrase.methods.common.biased_attention import node_attention
 from fairseq_phrase.methods.common.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.methods.common.projections import project
 from fairseq_phrase.methods.common.tree_batch import TreeBatch, tree_sizes
@@ -148,7 +148,7 @@ class TreeCrossAttention(MultiheadAttention):
     Args:
         accumulation: accumulates the values; None leaves them as they are.
         neutral: a learned gate for each head, from 0, scales the attention to nonterminals
-            (:func:`~fairseq_phrase.methods.common.node_attention.node_attention`).
+            (:func:`~fairseq_phrase.methods.common.biased_attention.node_attention`).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Self-attention whose scores take a bias for each pair of tokens."""
+"""Self-attention whose scores take a bias for each pair of tokens, or that sees other nodes by a gate."""
 
 from __future__ import annotations
 
@@ -82,3 +82,69 @@ def biased_attention(
     del scores
     attended = dropout(weights, dropout_p).to(value.dtype) @ value
     return attended, weights if need_weights else None
+
+
+def node_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    gate: Tensor | None,
+    tokens: int,
+    dropout_p: float = 0.0,
+    need_weights: bool = False,
+    *,
+    twice: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Attend to nodes; with a gate, to tokens, plus tanh(g) per head times attention to other nodes.
+
+    *Decision*: tokens and other nodes have separate softmaxes, as in Flamingo (Alayrac et al. 2022). With
+    g = 0 this is attention to the tokens, independently of the other nodes' scores, and g has a gradient.
+    One fused kernel computes both: each gated query occurs twice, for the tokens and for the other nodes.
+
+    Args:
+        query: Shape: (batch, heads, queries, head width)
+        key, value: tokens first. Shape of each: (batch, heads, nodes, head width)
+        mask: True where a query may attend. Shape: (batch, 1, 1 or queries, nodes)
+        gate: g; None for one softmax over all nodes. Shape: (heads,)
+        tokens: number of tokens.
+        twice: number of first queries that see other nodes through the gate; by default the number of
+            tokens.
+
+    Returns:
+        As :func:`biased_attention`. With a gate, the weights of tokens sum to 1, and the weights of other
+        nodes to tanh(g).
+    """
+    if gate is None:
+        return biased_attention(query, key, value, mask, dropout_p, need_weights)
+    twice = tokens if twice is None else twice
+    allowed, sees_nodes = _node_masks(mask, query.size(2), twice, tokens)
+    queries = torch.cat([query, query[:, :, :twice]], 2)
+    answers, weights = biased_attention(queries, key, value, allowed, dropout_p, need_weights)
+    factor = gate.tanh()[:, None, None] * sees_nodes
+
+    def joined(rows: Tensor) -> Tensor:
+        of_tokens, others, of_nodes = rows.split([twice, query.size(2) - twice, twice], 2)
+        return torch.cat([of_tokens + factor.to(rows.dtype) * of_nodes, others], 2)
+
+    return joined(answers), None if weights is None else joined(weights)
+
+
+def _node_masks(mask: Tensor, queries: int, twice: int, tokens: int) -> tuple[Tensor, Tensor]:
+    """Make the masks for attention in which the first queries see tokens and other nodes separately.
+
+    Args:
+        queries, twice, tokens: numbers of all queries, of repeated queries, and of tokens.
+
+    Returns:
+        True where a query may attend: all queries, then the repeated queries with other nodes only
+        (shape (batch or 1, 1, queries + twice, nodes)); and False for a query that may not attend to any
+        other node (shape (batch or 1, 1, twice or 1, 1)).
+    """
+    rows = mask.expand(-1, -1, queries, -1)
+    of_token = torch.arange(mask.size(-1), device=mask.device) < tokens
+    allowed_nodes = rows[:, :, :twice] & ~of_token
+    sees_nodes = allowed_nodes.any(-1, keepdim=True)
+    first = rows[:, :, :twice] & of_token
+    # Without other nodes a softmax would be empty: it gets all nodes, and the factor 0.
+    return torch.cat([first, rows[:, :, twice:], allowed_nodes | ~sees_nodes], 2), sees_nodes

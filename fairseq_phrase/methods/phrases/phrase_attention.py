@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from fairseq_phrase.methods.common.biased_attention import pair_bias, scaled_scores
-from fairseq_phrase.methods.common.node_attention import node_attention
+from fairseq_phrase.methods.common.biased_attention import node_attention, pair_bias, scaled_scores
 from fairseq_phrase.methods.common.projections import HeadsAttention, project
 from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, num_part_positions
 
@@ -149,7 +148,7 @@ class PhraseAttention(HeadsAttention):
             relative position has a learned bias of the scores in each head, which starts at 0.
             0 disables relative positions.
         neutral: with ``all``, a learned gate for each head, from 0, scales tokens' attention to phrases
-            (:func:`~fairseq_phrase.methods.common.node_attention.node_attention`).
+            (:func:`~fairseq_phrase.methods.common.biased_attention.node_attention`).
 
     Raises:
         ValueError: if d is not a multiple of h, a name is unknown, or ``relative_clip`` is given

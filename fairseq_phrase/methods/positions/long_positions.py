@@ -33,14 +33,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_phrase.methods.common.tensors import (
-    applied,
-    infinite,
-    is_long,
-    may_read,
-    one_of,
-    upcast,
-)
+from fairseq_phrase.methods.common.one_by_one import is_long, one_of
+from fairseq_phrase.methods.common.tensors import applied, infinite, may_read, upcast
 from fairseq_phrase.methods.positions.relative_positions import RelativePositions
 
 # One row and three copies of it.

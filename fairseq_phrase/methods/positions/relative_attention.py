@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
+from fairseq_phrase.methods.common.one_by_one import is_long
 from fairseq_phrase.methods.common.projections import HeadsAttention
-from fairseq_phrase.methods.common.tensors import is_long
 from fairseq_phrase.methods.positions.relative_positions import RelativePositions
 
 

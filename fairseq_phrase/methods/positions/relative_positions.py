@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from fairseq_phrase.methods.common.one_by_one import one_of
 from fairseq_phrase.methods.common.tensors import (
     check_mask,
     check_tensor,
     infinite,
     masked_keys,
-    one_of,
     upcast,
 )
 

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.methods.common.biased_attention import biased_attention, pair_bias
+from fairseq_phrase.methods.common.one_by_one import is_long, one_by_one, one_of
 from fairseq_phrase.methods.common.projections import HeadsAttention
-from fairseq_phrase.methods.common.tensors import is_long, may_read, one_by_one, one_of, upcast
+from fairseq_phrase.methods.common.tensors import may_read, upcast
 from fairseq_phrase.methods.common.tree_positions import TreePositions
 
 #: The relation of a key's word to the query's word. Two words at distance 2 are siblings unless one is

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from fairseq_phrase.methods.common import tensors
+from fairseq_phrase.methods.common import one_by_one
 from fairseq_phrase.methods.positions import relative_attention as module
 from fairseq_phrase.methods.positions.long_positions import FoldedPositions, folded
 from fairseq_phrase.methods.positions.relative_attention import (
@@ -176,7 +176,7 @@ def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p,
     monkeypatch.setattr(module, "dropout", lambda weights, p: half(weights, p)[0] if p else weights)
     results, largest = [], []
     for limit in (50, 49):
-        monkeypatch.setattr(tensors, "LONG", limit)
+        monkeypatch.setattr(one_by_one, "LONG", limit)
         saved = []
         hooks = torch.autograd.graph.saved_tensors_hooks(
             lambda x, kept=saved: kept.append(x) or x, lambda x: x
@@ -194,7 +194,7 @@ def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p,
 
 
 def test_a_very_long_sentence_is_computed_a_few_heads_at_a_time(monkeypatch):
-    monkeypatch.setattr(tensors, "LONG", 399)
+    monkeypatch.setattr(one_by_one, "LONG", 399)
     positions = make_positions(2, 400)
     inputs = make_inputs(2, 3, 400, 4, positions.num_rows)
     with LargestTensor() as largest_tensor:
@@ -207,7 +207,7 @@ FEW_NEAR = {"sequential": 1, "structural": 3}
 
 @pytest.fixture(name="all_long")
 def _all_long(monkeypatch):
-    monkeypatch.setattr(tensors, "LONG", 1)
+    monkeypatch.setattr(one_by_one, "LONG", 1)
 
 
 @pytest.mark.usefixtures("all_long")
@@ -270,7 +270,7 @@ def test_the_example_of_folded_positions():
 
 
 def test_only_positions_of_long_sentences_are_folded(monkeypatch):
-    monkeypatch.setattr(tensors, "LONG", 11)
+    monkeypatch.setattr(one_by_one, "LONG", 11)
     assert type(folded(make_positions(2, 12))) is FoldedPositions
     assert type(folded(make_positions(2, 11))) is RelativePositions
     differ = make_positions(2, 12, clips={"structural": 1})
@@ -361,7 +361,7 @@ def test_low_precision_is_as_exact_as_the_naive_form(long, dtype, with_values, m
     exact_results = results(gathered_attention, exact)
     naive = results(gathered_attention, low)
     if long:
-        monkeypatch.setattr(tensors, "LONG", 1)
+        monkeypatch.setattr(one_by_one, "LONG", 1)
         positions = folded(positions)
         assert type(positions) is FoldedPositions
     actual = results(attend, low)

@@ -8,7 +8,7 @@ import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.common import biased_attention, tensors
+from fairseq_phrase.methods.common import biased_attention, one_by_one
 from fairseq_phrase.methods.common.biased_attention import pair_bias
 from fairseq_phrase.methods.common.tensors import masked_keys
 from fairseq_phrase.methods.common.tree_positions import TreePositions
@@ -175,7 +175,7 @@ def test_attention_is_the_equation_in_loops(dictionary, kind, labelled, monkeypa
     )
     pair_relations = PairRelations(pairs, masked_keys(padding)[:, None])
     for need_weights, long in ((False, n), (False, n - 1), (True, n - 1)):
-        monkeypatch.setattr(tensors, "LONG", long)
+        monkeypatch.setattr(one_by_one, "LONG", long)
         output, weights = attention(states, pair_relations, need_weights)
         assert_same(output * direction, expected_output * direction)
         actual_gradients = torch.autograd.grad((output * direction).sum(), parameters)
@@ -195,7 +195,7 @@ def test_long_sentences_are_attended_to_alone_and_their_weights_not_kept(
     inputs, results, largest = batch(dictionary), [], []
     pairs = inputs["src_tokens"].numel() * inputs["src_tokens"].size(1)
     for long in (100, 1):
-        monkeypatch.setattr(tensors, "LONG", long)
+        monkeypatch.setattr(one_by_one, "LONG", long)
         saved_shapes = []
         with torch.autograd.graph.saved_tensors_hooks(
             lambda x, kept=saved_shapes: kept.append(x.shape) or x, lambda x: x
@@ -211,7 +211,7 @@ def test_long_sentences_are_attended_to_alone_and_their_weights_not_kept(
 
 @pytest.mark.parametrize("long", [100, 1])
 def test_frozen_biases_get_no_gradient_and_the_states_do(long, dictionary, monkeypatch):
-    monkeypatch.setattr(tensors, "LONG", long)
+    monkeypatch.setattr(one_by_one, "LONG", long)
     model = build_model(NAME, dictionary, relation_bias="both")
     biases = {n: p for n, p in model.encoder.named_parameters() if n.endswith("_bias")}
     others = [p for n, p in model.encoder.named_parameters() if n not in biases]
