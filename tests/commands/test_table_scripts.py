@@ -391,8 +391,8 @@ def test_a_table_is_what_its_yaml_says_whatever_the_editor(clone):
 
     plain = output_of(f"{table}\n")
     assert "-s de -t en --trainpref text/train" in plain
-    crlf = f"{table}\n\n".replace("\n", "\r\n")
-    for content in (table, crlf, f"\ufeff{table}\n", table.replace("\n  ", "\n    ")):
+    indented = table.replace("\n  ", "\n    ")
+    for content in (indented, f"\ufeff{table}\n\n".replace("\n", "\r\n")):
         assert output_of(content) == plain
 
 
