@@ -74,7 +74,6 @@ def train(command, data, save, updates, *arguments, criterion=("--criterion", "c
     )  # fmt: skip
 
 
-@pytest.mark.fast(2)
 @pytest.mark.parametrize("name", list(FIRST_ROWS))
 def test_every_encoder_is_trained(words, tmp_path, command, name):
     flags = ENCODERS[name].option_flags(FIRST_ROWS[name])
@@ -333,14 +332,9 @@ def test_documents_are_labelled_and_long_ones_refused(sentences, tmp_path, label
     split, _ = labelled(sentences, "--path", path, "--subset", "valid")
     assert len(split) == 24
     _, messages = labelled(
-        sentences,
-        "--path",
-        path,
-        "--source-parser",
-        "none",
-        stdin=f"dog\n{'dog ' * 80}\n",
+        sentences, "--path", path, "--source-parser", "none", stdin=f"dog\n{'dog ' * 80}\n",
         status=2,
-    )
+    )  # fmt: skip
     assert re.search(r"line 2 has \d+ tokens, and the model has 60 positions", messages)
 
 

@@ -47,14 +47,9 @@ def translates_without_parses(data_directory, command, tmp_path):
     plain = plain_copy(data_directory, tmp_path / "plain")
     stock = command(fairseq_generate, plain, "--task", "translation", *flags)
     ours = command(
-        fairseq_generate,
-        plain,
-        "--user-dir",
-        "fairseq_phrase",
-        "--task",
-        "syntax_translation",
+        fairseq_generate, plain, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
         *flags,
-    )
+    )  # fmt: skip
 
     def translations(text):
         lines = (line.split("\t") for line in text.splitlines() if line.startswith("H-"))
