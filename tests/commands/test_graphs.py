@@ -127,6 +127,7 @@ def add_ninth_column(path):
     path.write_text("\n".join(lines))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("words", ["enhanced", "surface,enhanced"])
 def test_attach_reads_the_ninth_column(stock_sp_data, sp_corpus, tmp_path, words, capsys):
     data = shutil.copytree(stock_sp_data, tmp_path / "data")
