@@ -67,8 +67,9 @@ def test_averaged_checkpoints_generate_every_sentence_of_the_test_set(
     )
     assert re.search(r"\| k=3 +\| \d+\.\d\d +\| \d+\.\d\d +\| [\d,]+", table)
     assert "tok:13a" in table
-    one_by_one = run("fairseq-generate", *arguments, "--batch-size", "1", "--remove-bpe",
-                     "sentencepiece", warm=False)  # fmt: skip
+    one_by_one = run(
+        "fairseq-generate", *arguments, "--batch-size", "1", "--remove-bpe", "sentencepiece"
+    )
 
     assert len(translations(output)) == 100
     assert translations(output) == translations(one_by_one)
