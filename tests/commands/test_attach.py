@@ -27,7 +27,6 @@ from tests.support.attaching import (
     binarize,
     contents,
     gold_of,
-    lines_of,
     subwords_of,
     write_lines,
 )
@@ -106,15 +105,6 @@ def test_the_parses_are_those_of_the_treebank(attached_data, gold_corpus):
     assert projective > 0.8 * sum(SPLITS.values())
 
 
-def test_the_subwords_of_a_word_are_those_that_at_signs_join(attached_data, bpe_corpus):
-    for split in SPLITS:
-        store = ParseStore(attached_data, f"{split}.de-en", "de", {"words"})
-        for index, line in enumerate(read_lines(bpe_corpus / f"{split}.de")):
-            words = re.findall(r"(?:\S+@@ )*\S+", line)
-            expected = [number for number, word in enumerate(words) for _ in word.split()]
-            assert store[index]["words"].tolist() == expected
-
-
 def test_the_manifest_says_what_was_done(attached_data, bpe_corpus):
     manifest = Manifest.load(attached_data, "de")
     assert (manifest.parser, manifest.fields) == ("conllu", list(TREE_FIELDS))
@@ -159,6 +149,7 @@ def test_a_folder_of_links_to_anothers_data_will_do(
     assert contents(stock_bpe_data) == before
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("bpe", ["subword_nmt", "sentencepiece"])
 def test_text_of_any_characters_gets_a_word_for_each_subword(bpe_corpus, sp_corpus, tmp_path, bpe):
     folder = tmp_path / "text"
@@ -184,68 +175,6 @@ def test_text_of_any_characters_gets_a_word_for_each_subword(bpe_corpus, sp_corp
             assert words[0] == 0
             assert words[-1] > 0
     assert store[len(lines) - 4]["words"].tolist() == []
-
-
-def test_escapes_in_the_text_are_spelled_for_files_of_parses(gold_corpus, tmp_path):
-    folder = tmp_path / "text"
-    folder.mkdir()
-    write_lines(folder / "train.en", ["a", "b"])
-    write_lines(
-        folder / "train.de", ["sag@@ &a@@ pos@@ ;s M@@ c@@ Do &amp; Co", "Ab@@ c @-@ D&q@@ uot;"]
-    )
-    trees = ["(S (V sag's) (NP (N McDo) (C &) (N Co)))", '(NP (N Abc) (: -) (N D) (X "))']
-    write_lines(folder / "train.de.ptb", trees)
-    data = binarize(folder, tmp_path / "data", splits=("train",))
-    attach(data, folder, "--parser", "ptb", splits=("train",))
-    store = ParseStore(data, "train.de-en", "de", {"words"})
-    assert store[0]["words"].tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 3]
-    # The last subword is the end of an escape that begins in the one before it.
-    assert store[1]["words"].tolist() == [0, 0, 1, 2, 3]
-
-
-# SentencePiece
-
-
-def lifted(heads, kept):
-    """Heads of the words that stay: the nearest above that stays; later roots hang off the first."""
-    above = []
-    for word in kept:
-        head = heads[word]
-        while head not in kept and heads[head] != head:
-            head = heads[head]
-        above.append(kept.index(head) if head in kept else len(above))
-    roots = [word for word, head in enumerate(above) if word == head]
-    return [roots[0] if word in roots else head for word, head in enumerate(above)]
-
-
-def test_subwords_go_to_the_word_of_their_first_character(
-    gold_corpus, sp_corpus, stock_sp_data, tmp_path, capsys
-):
-    data = Path(shutil.copytree(stock_sp_data, tmp_path / "data"))
-    attach(data, sp_corpus, "--parser", "conllu", bpe="sentencepiece")
-    relations = Dictionary.load(str(data / "dict.deprel.txt"))
-    swallowed = 0
-    for split in SPLITS:
-        store = ParseStore(data, f"{split}.de-en", "de", {"words", "heads", "deprels"})
-        gold = gold_of(gold_corpus, split)
-        lines = lines_of(sp_corpus, split)
-        for index, (sentence, line) in enumerate(zip(gold, lines, strict=True)):
-            # The word of each character, and of the one that each subword begins with.
-            word_of = [number for number, word in enumerate(sentence.words) for _ in word]
-            place, words = 0, []
-            for subword in line:
-                words.append(word_of[place])
-                place += len(subword.replace("▁", ""))
-            distinct = sorted(set(words))
-            swallowed += len(sentence.words) - len(distinct)
-            parse = store[index]
-            assert parse["words"].tolist() == [distinct.index(word) for word in words]
-            assert parse["heads"].tolist() == lifted(sentence.tree.heads.tolist(), distinct)
-            deprels = [relations[number] for number in parse["deprels"]]
-            assert deprels == [sentence.deprels[word] for word in distinct]
-    assert swallowed > 0
-    reported = map(int, re.findall(r"(\d+) words left out", capsys.readouterr().out))
-    assert sum(reported) == swallowed
 
 
 def task_of(data, *fields, **options):

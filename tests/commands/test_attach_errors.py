@@ -67,6 +67,7 @@ def changed(lines, how):
     return lines
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -181,6 +182,7 @@ def test_splits_that_stay_must_have_been_made_alike(
     assert message in fails(attached_data, bpe_corpus, *options, splits=("test",))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("mark", ["<s>", "</s>", "<pad>"])
 def test_text_with_fairseqs_own_marks_is_named_with_its_line(text, tmp_path, fails, mark):
     lines = list(read_lines(text / "valid.de"))

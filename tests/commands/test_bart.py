@@ -32,7 +32,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import load
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import write_lines
-from tests.support.commands import run
+from tests.support.commands import run, translations
 from tests.support.fairseq_bart import write_bart, write_checkpoint
 
 LANGS = ["ar_AR", "de_DE", "en_XX"]
@@ -255,7 +255,7 @@ def test_an_mbart_with_its_tags_trains_and_translates_as_in_fairseq(
         outputs.append([(name, [*map(_number, line.split())]) for name, line in lines])
     for (name, row), (other_name, other_row) in zip(*outputs, strict=True):
         assert (other_name, other_row) == (name, [_close(value) for value in row])
-    hypotheses = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+    hypotheses = translations(printed)
     assert len(hypotheses) == LINES["test"]
     assert "[" not in "".join(hypotheses.values())
     lines = (mbart / "test.de_DE").read_bytes()
@@ -266,7 +266,7 @@ def test_an_mbart_with_its_tags_trains_and_translates_as_in_fairseq(
         path, "--cpu", "--tokenizer", "syntax", "--bpe", "syntax",
         "--source-parser", gold, "--buffer-size", "20", "--batch-size", "5",
     )  # fmt: skip
-    assert dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE)) == hypotheses
+    assert translations(printed) == hypotheses
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
     capsys.readouterr()
     translate([str(data), f"--path={path}", "--source-parser", gold, "--device", "cpu"])
@@ -356,20 +356,7 @@ def test_a_bundle_of_a_model_with_tags_translates_as_its_checkpoint(
     assert hypotheses[0] == hypotheses[1]
 
 
-def test_a_language_that_an_mbart_lacks_is_named(mbart):
-    parser = fairseq_options.get_training_parser()
-    train_arguments = [
-        str(mbart / "data"),
-        "--user-dir",
-        "fairseq_phrase",
-        "--task",
-        "syntax_translation",
-    ]
-    train_arguments += ["--langs", "de_DE,cs_CZ", "--arch", "mbart_base"]
-    with pytest.raises(UserError, match="--langs de_DE,cs_CZ: 'en_XX', a language of the data"):
-        setup_task(fairseq_options.parse_args_and_arch(parser, train_arguments))
-
-
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("dictionary", ["of the model", "of the text"])
 def test_attached_text_of_numbers_has_the_words_of_its_lines(
     text, bart, segmenter, tmp_path, command, dictionary
@@ -422,6 +409,7 @@ def test_bytes_spell_their_line(segmenter, line):
     assert len(segmented.starts) == len(subwords)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("change", ["fewer", "more", "missing", "damaged"])
 def test_files_that_do_not_fit_the_dictionary_are_named(text, bart, tmp_path, refused, change):
     folder = shutil.copytree(bart, tmp_path / "bart")

@@ -18,7 +18,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_phrase.methods.encoder_method import translation_encoders
 from tests.support.repository import REPOSITORY
-from tests.support.selection import first_fast
 from tests.support.warm_start import python
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
@@ -58,7 +57,7 @@ def run(folder: Path, command: str) -> str:
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("name", first_fast(COMMANDS, 3))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_benchmark_prints_a_table(name, tmp_path):
     assert "|--" in run(tmp_path, f"{name} {COMMANDS[name]}").replace("|:-", "|--")
 
@@ -99,6 +98,7 @@ def test_translating_and_labelling_a_made_up_text_are_measured(monkeypatch, caps
     assert all(int(row[5].removesuffix(" MB").replace(",", "")) > 100 for row in rows)
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_trainings_data_is_measured(monkeypatch, capsys):
     import training_memory
 
@@ -112,6 +112,7 @@ def test_the_memory_of_a_trainings_data_is_measured(monkeypatch, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_an_update_is_measured_beside_fairseqs(tmp_path, data_directory):
     options = "--size smallest --models tree --max-tokens 200 --steps 2 --warmup 0"
     options += " --num-workers 0"
@@ -120,6 +121,7 @@ def test_an_update_is_measured_beside_fairseqs(tmp_path, data_directory):
         assert f"| {row} " in printed
 
 
+@pytest.mark.slow
 def test_raw_text_is_parsed_for_models_that_need_trees(
     tmp_path, data_directory, trained_pipeline, synthetic_corpus
 ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import shutil
 import socket
@@ -26,7 +25,7 @@ from fairseq_phrase.lab.demo import server
 from fairseq_phrase.lab.demo.server import make_app
 from fairseq_phrase.syntax.sentence import Edge
 from fairseq_phrase.text import read_lines
-from tests.support.shared import checkpoints_of
+from tests.support.shared import Checkpoints
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
@@ -49,7 +48,7 @@ def text(synthetic_corpus):
 def checkpoints(data_directory, tmp_path_factory):
     """An encoder that reads trees and fairseq's own, after a few updates."""
     task = ["--task", "syntax_translation"]
-    return checkpoints_of(
+    return Checkpoints(
         tmp_path_factory,
         data_directory,
         {
@@ -260,7 +259,7 @@ def test_a_missing_checkpoint_is_one_message(tmp_path, capsys):
     assert "none.pt" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["tree", "plain"])
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -268,6 +267,7 @@ def test_a_missing_checkpoint_is_one_message(tmp_path, capsys):
         (["--source-parser", "spacy:de_nowhere"], "python -m spacy download de_nowhere"),
     ],
 )
+@pytest.mark.parametrize("name", ["plain", "tree"])
 def test_a_missing_parser_is_named_before_the_page_is_served(
     name, flags, message, checkpoints, data_directory, capsys, monkeypatch
 ):
@@ -365,69 +365,16 @@ def test_a_tree_is_edited_in_a_browser_and_what_is_typed_is_no_markup(address, b
 @pytest.mark.skipif(
     CHROMIUM is None or DRIVER is None, reason="apt-get install chromium chromium-driver"
 )
-def test_a_narrow_page_is_whole_and_labels_of_arcs_are_apart(address, browser, text):
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": 420, "height": 900, "deviceScaleFactor": 1, "mobile": False},
-    )
-    waiting = WebDriverWait(browser, 60)
+def test_trees_of_right_to_left_words_are_mirrored(address, browser):
     browser.get(address)
-    waiting.until(lambda found: found.execute_script("return state.models.length") == 2)
-    field = browser.find_element(By.ID, "text")
-    field.clear()
-    field.send_keys(text)
-    field.submit()
-    waiting.until(lambda found: len(found.find_elements(By.TAG_NAME, "article")) == 2)
-    page = browser.find_element(By.TAG_NAME, "html")
-    assert browser.execute_script("return innerWidth") == 420
-    assert page.get_property("scrollWidth") == page.get_property("clientWidth")
-    edges = [
-        [1, 0, "nmod:tmod"],
-        [0, 1, "nmod:tmod"],
-        [2, 0, "acl:relcl"],
-        [0, 2, "obj"],
-        [2, 2, "root"],
-    ]
-    boxes = browser.execute_script(
-        "const svg = byId('arcs');"
-        "const answer = {words: ['a', 'b', 'c'], tags: [], heads: [1, 1, 1], constituents: [],"
-        " deprels: ['advcl:relcl', 'root', 'nmod:tmod'], graphs: {graph: arguments[0]}};"
-        "drawTree(answer);"
-        "const boxes = (kind) => [...svg.querySelectorAll(kind)].map((text) => {"
-        " const box = text.getBBox(); return [box.x, box.x + box.width, box.y, box.y + box.height]; });"
-        "return {relation: boxes('.relation'), word: boxes('.word'), all: boxes('text'),"
-        " width: +svg.getAttribute('width'), height: +svg.getAttribute('height')};",
-        edges,
-    )
-    for (left, right, top, bottom), second_box in itertools.combinations(boxes["all"], 2):
-        assert (
-            right <= second_box[0]
-            or second_box[1] <= left
-            or bottom <= second_box[2]
-            or second_box[3] <= top
+    for words, is_mirrored in (
+        ("رأى الولد .", True),
+        ("שלום עולם", True),
+        ("ein Hund שלום", False),
+    ):
+        places = browser.execute_script(
+            "const words = arguments[0].split(' ');"
+            "return wordMiddles({words, tags: []}, words.map((_, word) => [0, word, 'x']))[0];",
+            words,
         )
-    assert all(box[0] >= 0 and box[1] <= boxes["width"] for box in boxes["all"])
-    assert all(box[3] <= boxes["height"] for box in boxes["all"])
-    middles = [(left + right) / 2 for left, right, *_ in boxes["word"][:3]]
-    arcs = [(1, 0), (1, 2), *(edge[:2] for edge in edges if edge[0] != edge[1])]
-    labels = [boxes["relation"][0], *boxes["relation"][2:7]]
-    for (left, right, *_), ends in zip(labels, arcs, strict=True):
-        low, high = sorted(middles[word] for word in ends)
-        assert low < left
-        assert right < high
-
-
-@pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None, reason="apt-get install chromium chromium-driver"
-)
-@pytest.mark.parametrize(
-    ("words", "is_mirrored"), [("رأى الولد .", True), ("שלום עולם", True), ("ein Hund שלום", False)]
-)
-def test_trees_of_right_to_left_words_are_mirrored(address, browser, words, is_mirrored):
-    browser.get(address)
-    places = browser.execute_script(
-        "const words = arguments[0].split(' ');"
-        "return wordMiddles({words, tags: []}, words.map((_, word) => [0, word, 'x']))[0];",
-        words,
-    )
-    assert places == sorted(places, reverse=is_mirrored)
+        assert places == sorted(places, reverse=is_mirrored)

@@ -21,6 +21,7 @@ LINES = [
 ]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("pipeline", ["spacy_pipeline", "trained_pipeline"])
 def test_the_roots_of_a_line_tell_its_sentences(pipeline, request):
     folder = str(request.getfixturevalue(pipeline))

@@ -15,14 +15,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 
-from fairseq_phrase.cli.preprocess import main as preprocess
-from fairseq_phrase.data.preprocessing import texts
 from fairseq_phrase.text import read_lines
 from tests.support import warm_start
 from tests.support.attaching import SPLITS, binarize, gold_of, write_first_trees, write_lines
-from tests.support.commands import losses
 from tests.support.documented import LEFT_OUT, blocks_of, install_pipelines, run_page
 from tests.support.fairseq_bart import write_bart
 from tests.support.huggingface_models import write_bert
@@ -323,71 +319,6 @@ def test_the_tutorial_on_wmt14(packages, gold_corpus, bpe_corpus, tmp_path):
         packages=packages,
     )  # fmt: skip
     assert (tmp_path / "checkpoints" / "wmt14" / "checkpoint_last.pt").exists()
-
-
-#: fairseq gives each process of torchrun a GPU, by its number among those of the machine.
-PROCESS_WITHOUT_GPU = """
-import torch
-torch.cuda.device_count, torch.cuda.set_device = lambda: 2, lambda index: None
-from fairseq_cli.train import cli_main
-cli_main()
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_of_the_wmt14_page_train_as_one_also_after_a_stop(
-    gold_corpus, tmp_path, monkeypatch
-):
-    """They read two parts of a text; the stop is in the second one."""
-    monkeypatch.setattr(texts, "BLOCK_LINES", 100)
-    splits = [f"--{split}pref={gold_corpus / split}" for split in ("train", "valid")]
-    pair = ["-s", "en", "-t", "de", *splits, "--parser", "conllu", "--vocab-size", "300"]
-    destination = ["--joined-dictionary", "--parts", "2", "--destdir", str(tmp_path / "parts")]
-    preprocess([*pair, *destination])
-    (tmp_path / "train.py").write_text(PROCESS_WITHOUT_GPU)
-    # torchrun starts what stands after --no-python; both are warm (tests/support/warm_start.py).
-    python = shlex.quote(warm_start.python())
-    torchrun = f"{python} -m torch.distributed.run --no-python"
-    two = {"torchrun --nproc_per_node 8": f"{torchrun} --nproc_per_node 2"}
-    process = f"{python} {shlex.quote(str(tmp_path))}/train.py --distributed-backend gloo"
-    two['"$(command -v fairseq-train)"'] = process
-    one = {
-        'torchrun --nproc_per_node 8 "$(command -v fairseq-train)"': "fairseq-train",
-        "--update-freq 2": "--update-freq 4",
-        "checkpoints/wmt14": "checkpoints/one",
-    }
-
-    def train(changed, updates):
-        """Train by the page's command; return what it printed, and the checkpoint."""
-        printed = run_page(
-            "docs/tutorials/wmt14.md", tmp_path,
-            {
-                "data-bin/wmt14_en_de --user-dir": "parts/data1:parts/data2 --user-dir",
-                "_wmt_en_de_big": "_tiny --dropout 0 --ddp-backend legacy_ddp",
-                "--max-tokens 3584": "--max-tokens 400",
-                "--bf16": "--cpu --log-interval 1",
-                "--max-update 300000": f"--max-update={updates}",
-                **changed,
-            },
-            left_out=("fairseq-phrase-",),
-        )  # fmt: skip
-        folder = tmp_path / changed.get("checkpoints/wmt14", "checkpoints/wmt14")
-        return printed[-1], torch.load(folder / "checkpoint_last.pt", weights_only=True)
-
-    log, stopped = train(two, 5)
-    assert "training on 2 devices" in log
-    iterator = stopped["extra_state"]["train_iterator"]
-    assert (iterator["epoch"], iterator["iterations_in_epoch"] > 0) == (2, True)
-    resumed_log, resumed = train(two, 6)
-    assert "(epoch 2 @ 5 updates)" in resumed_log
-    log_of_one, expected = train(one, 6)
-    assert "training on 1 devices" in log_of_one
-    assert losses(log) | losses(resumed_log) == pytest.approx(losses(log_of_one), rel=1e-3)
-    assert [*losses(log), *losses(resumed_log)] == [1, 2, 3, 4, 5, 6]
-    states = [state["extra_state"]["train_iterator"] for state in (resumed, expected)]
-    assert states[0]["epoch"] == states[1]["epoch"] == 2
-    # Their sums of gradients differ in rounding.
-    torch.testing.assert_close(resumed["model"], expected["model"], rtol=1e-3, atol=1e-4)
 
 
 def test_the_command_for_a_plain_file_writes_the_translations_in_the_test_sets_order(tmp_path):

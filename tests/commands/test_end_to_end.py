@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.commands import PHRASE, TRAINING, losses, run, train
+from tests.support.commands import PHRASE, TRAINING, losses, run, train, translations
 from tests.support.shared import made_once
 
 
@@ -67,11 +67,9 @@ def test_averaged_checkpoints_generate_every_sentence_of_the_test_set(
     )
     assert re.search(r"\| k=3 +\| \d+\.\d\d +\| \d+\.\d\d +\| [\d,]+", table)
     assert "tok:13a" in table
-    one_by_one = run("fairseq-generate", *arguments, "--batch-size", "1", "--remove-bpe",
-                     "sentencepiece", warm=False)  # fmt: skip
-
-    def translations(printed: str) -> dict[str, str]:
-        return dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+    one_by_one = run(
+        "fairseq-generate", *arguments, "--batch-size", "1", "--remove-bpe", "sentencepiece"
+    )
 
     assert len(translations(output)) == 100
     assert translations(output) == translations(one_by_one)

@@ -70,6 +70,7 @@ def python(code, *arguments, **options):
     )
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(("ending", "status"), ENDINGS.items())
 def test_what_is_unreachable_is_finished_and_the_status_stays(ending, status, tmp_path):
     ended = python(CYCLES + ending, tmp_path / "text.gz")

@@ -159,6 +159,7 @@ def test_a_worker_that_dies_costs_nothing_but_time(tmp_path):
     assert make.deaths() == 1
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("when", "message"),
     [(0, "died 3 times over lines 1 to 4"), ("loading", "died while they loaded the parser")],

@@ -15,7 +15,6 @@ from fairseq_cli import train as train_command
 from fairseq_phrase.methods.encoder_method import ENCODERS, translation_encoders
 from tests.support.commands import SIZES, TRAINING, run, train_with_stops
 from tests.support.repository import REPOSITORY
-from tests.support.selection import first_fast
 
 USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
 #: The encoders of this package, each with its first variant: its paper's form.
@@ -61,7 +60,8 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
     assert len(re.findall(r"^H-\d+\t", printed, re.MULTILINE)) == 100
 
 
-@pytest.mark.parametrize("name", first_fast(MODELS))
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("name", MODELS)
 def test_hydra_trains_it_from_a_file(data_directory, tmp_path, name):
     options, of_task = dict(MODELS[name]), TASKS.get(name, {})
     sizes = dict(flag.removeprefix("--").split("=") for flag in SIZES)
@@ -96,8 +96,9 @@ def test_hydra_trains_it_from_a_file(data_directory, tmp_path, name):
 CONFIGS = REPOSITORY / "configs"
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
-    "name", first_fast(sorted({path.stem for path in CONFIGS.glob("*.yaml")} - {"labelling"}))
+    "name", sorted({path.stem for path in CONFIGS.glob("*.yaml")} - {"labelling"})
 )
 def test_every_configuration_file_trains(data_directory, tmp_path, name):
     """With the values in it, but for sizes, data and the length of the training."""

@@ -27,8 +27,7 @@ from fairseq_phrase.inference.exports import export_obstacle, stock_options
 from fairseq_phrase.inference.search import Hypothesis
 from fairseq_phrase.inference.transformers_model import CACHE
 from tests.support.gold_parser import GoldParser
-from tests.support.selection import first_fast
-from tests.support.shared import checkpoints_of
+from tests.support.shared import Checkpoints
 
 PLAIN = ["--arch", "transformer"]
 RELATIVE = [
@@ -52,7 +51,7 @@ PADDING = 1  # in every dictionary of fairseq
 def checkpoints(data_directory, tmp_path_factory):
     """A checkpoint of each model, after a few updates; that of three, when translations begin to end."""
     models = {name: ["--task", "syntax_translation", *model] for name, model in MODELS.items()}
-    return checkpoints_of(tmp_path_factory, data_directory, models, dict.fromkeys(ENDING, 160))
+    return Checkpoints(tmp_path_factory, data_directory, models, dict.fromkeys(ENDING, 160))
 
 
 @pytest.fixture
@@ -181,6 +180,7 @@ def test_an_exported_folder_is_a_bundle_too(checkpoints, data_directory, lines, 
     assert shared.translate(lines) == translator.translate(lines)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", ["plain", "relative"])
 def test_ctranslate2_scores_and_searches_as_fairseq(
     name, checkpoints, data_directory, lines, tmp_path, synthetic_corpus
@@ -344,7 +344,8 @@ def check_ctranslate2(checkpoint, data, out, lines):
     return model
 
 
-@pytest.mark.parametrize("title", first_fast(CASES, 4))
+@pytest.mark.fast(4)
+@pytest.mark.parametrize("title", CASES)
 def test_every_option_is_exported_with_the_same_numbers_or_refused(
     title, make_checkpoint, data_directory, lines, tmp_path, capsys
 ):
@@ -359,6 +360,7 @@ def test_every_option_is_exported_with_the_same_numbers_or_refused(
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("title", ["adaptive softmax", "widths"])
 def test_transformers_computes_the_same_probabilities(
     title, make_checkpoint, data_directory, lines, tmp_path
@@ -381,6 +383,7 @@ def test_options_that_need_more_than_this_machine_are_known(name):
     assert export_obstacle(model) == (flag if is_refused else None)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("shared", [False, True])
 def test_dictionaries_of_different_sizes_are_exported(
     shared, make_checkpoint, data_directory, lines, tmp_path
@@ -394,7 +397,8 @@ def test_dictionaries_of_different_sizes_are_exported(
     check_ctranslate2(checkpoint, data, tmp_path / "model.ct2", lines)
 
 
-@pytest.mark.parametrize("layer", [1, 4])
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("layer", [4, 1])
 def test_an_alignment_layer_that_is_not_there_is_refused(
     layer, make_checkpoint, data_directory, lines, tmp_path, capsys
 ):
@@ -409,6 +413,7 @@ def test_an_alignment_layer_that_is_not_there_is_refused(
     assert "--alignment-layer 4, but --decoder-layers 2" in capsys.readouterr().err
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("program", "message"),
     [("raise ValueError('no')", "ValueError: no"), ("import os; os.abort()", "exit status -6")],

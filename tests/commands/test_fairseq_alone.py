@@ -85,6 +85,7 @@ def test_shards_share_the_sentences(stock_checkpoint, data_directory, command):
     assert sorted(map(int, numbers_of_shards[0] + numbers_of_shards[1])) == list(range(100))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("shard", "message"),
     [(1, "--gen-subset test, --shard-id 1: no batch .*fewer --num-sh"), (2, "expected 0 to 1, by")],
@@ -150,7 +151,7 @@ def test_a_model_of_truncated_sources_truncates_in_use(
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -158,6 +159,7 @@ def test_a_model_of_truncated_sources_truncates_in_use(
         (["--load-alignments"], r"has no train\.align\.de-en: make it with fairseq-preprocess"),
     ],
 )
+@pytest.mark.parametrize("task", TASKS)
 def test_a_loss_of_alignments_asks_for_alignments(
     task, options, message, two_validation_sets, command, tmp_path
 ):

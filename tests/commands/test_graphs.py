@@ -127,6 +127,7 @@ def add_ninth_column(path):
     path.write_text("\n".join(lines))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("words", ["enhanced", "surface,enhanced"])
 def test_attach_reads_the_ninth_column(stock_sp_data, sp_corpus, tmp_path, words, capsys):
     data = shutil.copytree(stock_sp_data, tmp_path / "data")
@@ -136,8 +137,9 @@ def test_attach_reads_the_ninth_column(stock_sp_data, sp_corpus, tmp_path, words
     gold = gold_of(text, "train", parser=ConlluFiles(words))
     store = ParseStore(data, "train.de-en", "de", {"words", "heads", "enhanced"})
     labels = Dictionary.load(str(data / "dict.enhanced.txt"))
-    lost = 0
+    lost = left_out = 0
     for index, sentence in enumerate(gold):
+        left_out += len(sentence.words) - len(store[index]["heads"])
         edges = [(h, d, labels[label]) for h, d, label in store[index]["enhanced"].tolist()]
         lost += sentence.lost_edges + len(sentence.edges["enhanced"]) - len(edges)
         if len(store[index]["heads"]) == len(sentence.words):
@@ -145,4 +147,6 @@ def test_attach_reads_the_ninth_column(stock_sp_data, sp_corpus, tmp_path, words
         else:  # a subword of two words: the second word is left out, and its edges are
             assert len(edges) < len(sentence.edges["enhanced"])
     assert lost > 0
-    assert f"{lost} edges of de lost with words" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{lost} edges of de lost with words" in printed
+    assert sum(map(int, re.findall(r"(\d+) words left out", printed))) == left_out > 0

@@ -28,20 +28,13 @@ from tests.support.commands import run
 from tests.support.entry_points import COMMANDS
 from tests.support.hostile_options import SHELL
 from tests.support.repository import REPOSITORY
-from tests.support.selection import first_fast
 from tests.support.small_checkpoints import make_checkpoint, make_data
 
 #: Options of a model, and what the message says of them. fairseq 0.10 and older had ``args``.
+#: tests/checkpoints/test_trust.py has other values: one function reads all checkpoints.
 HOSTILE = {
     "comprehension": ({"adaptive_softmax_cutoff": SHELL[2]}, "could run as code"),
-    "call": ({"decoder_xformers_att_config": SHELL[0]}, "could run as code"),
-    "memory": ({"adaptive_softmax_cutoff": "[0] * 10**10"}, "could run as code"),
-    "interpolation": ({"activation_fn": "${oc.env:HOME}"}, r"is the interpolation \$"),
     "comprehension in args": ({"adaptive_softmax_cutoff": SHELL[3]}, "could run as code"),
-    "kernel": (
-        {"huggingface_config": '{"model_type": "bert", "attn_implementation": "a/kernel"}'},
-        "huggingface_config.attn_implementation is 'a/kernel'",
-    ),
 }
 _BEGUN = [*MODEL, *ONCE, "--max-update", "2"]
 #: More commands of fairseq-train, as in :data:`FAIRSEQ`.
@@ -90,7 +83,9 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=first_fast(HOSTILE, 2))
+@pytest.fixture(
+    params=["comprehension", pytest.param("comprehension in args", marks=pytest.mark.slow)]
+)
 def hostile(request, tmp_path):
     """Options, the message that refuses them, and whether they are in ``args``."""
     options, message = HOSTILE[request.param]
@@ -144,6 +139,7 @@ def test_fairseqs_commands_refuse_them(name, checkpoint, hostile, folder, comman
     assert not list(tmp_path.glob("save/*"))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("option", ["restore_file", "finetune_from_model"])
 def test_hydra_training_refuses_them(option, folder, tmp_path):
     mark = tmp_path / "mark"

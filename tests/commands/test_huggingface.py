@@ -21,6 +21,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import read_lines
+from tests.support.commands import translations
 from tests.support.huggingface_models import write_bert, write_model
 from tests.support.labelled_corpora import make_data, write_corpus
 
@@ -87,12 +88,12 @@ def test_a_bert_translates_with_trees(synthetic_corpus, tmp_path, command, monke
     path = ["--path", tmp_path / "four" / "checkpoint_last.pt", "--beam", "2", "--max-len-b", "10"]
     task = [*USER, "--task", "syntax_translation", *path, "--cpu"]
     printed = command(generate, data, *task, "--gen-subset", "test", "--batch-size", "5")
-    translated = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+    translated = translations(printed)
     assert len(translated) == 10
     monkeypatch.setattr("sys.stdin", io.StringIO((text / "test.de").read_text()))
     raw = ["--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", f"gold:{text}/test.de"]
     printed = command(interactive, data, *task, *raw, "--buffer-size", "20", "--batch-size", "5")
-    lines = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+    lines = translations(printed)
     assert lines == translated
     export([str(path[1]), str(data), str(tmp_path / "bundle"), "--source-parser", "none"])
     assert {"tokenizer.json", "spm.model"} <= {p.name for p in (tmp_path / "bundle").iterdir()}
@@ -121,6 +122,7 @@ def test_each_side_records_the_subword_model_of_the_other(of_two_models):
     assert (source.target_model, target.target_model) == ("spm.model", "tokenizer.json")
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -167,6 +169,7 @@ def test_the_manifest_of_one_side_is_enough(of_two_models, tmp_path, refused, ma
     ), error
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("labels", ["word", "sentence"])
 def test_a_bert_labels_with_trees(tmp_path, command, monkeypatch, capsys, labels):
     corpus = write_corpus(tmp_path / "corpus")

@@ -48,16 +48,8 @@ def test_a_model_that_shares_does_not_begin_from_one_that_does_not(
     flags, arch, untied, data_directory, command, tmp_path
 ):
     train_arguments = [
-        *TRAINING,
-        *ONCE,
-        "--arch",
-        arch,
-        "--max-update",
-        "2",
-        "--save-dir",
-        tmp_path,
-        *flags,
-    ]
+        *TRAINING, *ONCE, "--arch", arch, "--max-update", "2", "--save-dir", tmp_path, *flags,
+    ]  # fmt: skip
     names = "share-all-embeddings,share-decoder-input-output-embed"
     with pytest.raises(
         UserError, match=r"share-all-embeddings False and True.*: leave out --share"
@@ -72,6 +64,7 @@ def number(path: Path) -> str | None:
     return identity_of(load_checkpoint(path), path).value("training")
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("task", ["syntax_translation", "translation"])
 def test_the_number_of_a_training_is_kept_by_a_resume_and_by_nothing_else(
     task, data_directory, command, tmp_path

@@ -71,15 +71,9 @@ print("registered:", changed(first))
     printed = run(write(tmp_path, code))
     assert "imported: []\n" in printed
     names = [
-        "attention",
-        "batches",
-        "classes",
-        "extensions",
-        "iterators",
-        "loading",
-        "numpy",
+        "attention", "batches", "classes", "extensions", "iterators", "loading", "numpy",
         "resuming",
-    ]
+    ]  # fmt: skip
     assert f"registered: {names}\n" in printed
 
 
@@ -90,15 +84,8 @@ print("loaded:", changed(first))
 """
     printed = run(write(tmp_path, code))
     for name in (
-        "hook",
-        "hydra",
-        "fairseq",
-        "filters",
-        "batches",
-        "iterators",
-        "resuming",
-        "loading",
-    ):
+        "hook", "hydra", "fairseq", "filters", "batches", "iterators", "resuming", "loading",
+    ):  # fmt: skip
         assert f"'{name}'" in printed
 
 

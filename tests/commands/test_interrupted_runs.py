@@ -51,17 +51,6 @@ def test_damaged_blocks_are_parsed_again(
     assert files(out) == files(uninterrupted)
 
 
-def test_a_finished_parse_is_not_done_again(
-    text, tmp_path, trained_pipeline, monkeypatch, interrupted, jobs_done
-):
-    monkeypatch.setattr(texts, "BLOCK_LINES", 50)
-    options = ("--parser", f"spacy:{trained_pipeline}", "--vocab-size=300")
-    for _ in range(2):
-        with interrupted():
-            preprocess(text, tmp_path / "out", *options, splits=("train",))
-    assert jobs_done == list(range(8))
-
-
 def test_two_runs_do_not_work_in_one_folder(text, tmp_path, refused):
     (tmp_path / "out").mkdir()
     with only_writer(tmp_path / "out"):

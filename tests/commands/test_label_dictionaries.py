@@ -16,7 +16,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from tests.support import attaching
-from tests.support.commands import SIZES, run, train
+from tests.support.commands import SIZES, train
 
 LABELS = tuple(f"dict.{name}.txt" for name in ("deprel", "tag", "constituent"))
 PARSER = ("--parser", "conllu", "--constituents", "from-dependencies")
@@ -154,6 +154,7 @@ def test_a_test_set_by_another_parser_is_warned_about_and_refused_on_request(
 # The manifest
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", LABELS)
 def test_a_label_dictionary_that_was_changed_in_place_is_refused(data_directory, tmp_path, name):
     data = Path(shutil.copytree(data_directory, tmp_path / "data"))
@@ -265,32 +266,6 @@ def test_a_split_by_another_version_of_the_parser_says_so_or_is_refused(
 
 
 TREE = ("--arch", "tree_transformer_tiny", *SIZES, "--max-tokens", "2000")
-
-
-def generate(data: Path, checkpoint: Path, **options) -> str:
-    return run(
-        "fairseq-generate", data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
-        "--path", checkpoint, "--beam", "2", "--max-len-b", "20", "--cpu", **options,
-    )  # fmt: skip
-
-
-def hypotheses(printed: str) -> list[tuple[str, str, str]]:
-    return sorted(re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", printed, re.MULTILINE))
-
-
-@pytest.fixture(scope="module")
-def checkpoint(data_directory, tmp_path_factory) -> Path:
-    save = tmp_path_factory.mktemp("save")
-    train(data_directory, save, *TREE, "--max-update", "3")
-    return save / "checkpoint_last.pt"
-
-
-def test_a_new_test_set_is_scored_as_the_one_beside_the_training_data(
-    data_directory, new_test_set, checkpoint
-):
-    expected = hypotheses(generate(data_directory, checkpoint))
-    assert len(expected) == 100
-    assert hypotheses(generate(new_test_set, checkpoint)) == expected
 
 
 def test_training_on_directories_with_different_labels_is_refused_before_the_first_epoch(

@@ -134,6 +134,7 @@ def test_what_is_wrong_with_labels_is_said(changed, tmp_path, capsys, file, line
     assert error.count("\n") == 1
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("parser", ["conllu", "ptb"])
 def test_a_tree_over_other_words_is_refused(changed, tmp_path, capsys, parser):
     trees = changed / f"train.en.{parser}"

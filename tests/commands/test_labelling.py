@@ -105,16 +105,6 @@ def test_a_tagger_learns_its_labels_and_is_validated(words, tagger, command):
     assert re.search(r"test.*loss [\d.]+", printed)
 
 
-def test_checkpoints_are_averaged(words, tagger, tmp_path, command):
-    save, _ = tagger
-    average([str(save), "--last", "3", "--out", str(tmp_path / "average.pt")])
-    printed = command(
-        validate_command, words, *USER, "--path", tmp_path / "average.pt",
-        "--valid-subset", "valid", "--max-tokens", "400", "--cpu",
-    )  # fmt: skip
-    assert re.search(r"valid.*loss [\d.]+", printed)
-
-
 def test_a_resumed_training_ends_where_an_uninterrupted_one_does(sentences, tmp_path, command):
     def go(folder, updates):
         return train(command, sentences, tmp_path / folder, updates, "--pooling", "attention",
@@ -259,6 +249,7 @@ def test_raw_text_is_labelled_in_order_as_the_split(corpus, tmp_path, labelled, 
     assert [*read_lines(tmp_path / "out")] == lines
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("per", ["sentence", "word"])
 def test_source_factors_label_raw_text_as_the_split(per, corpus, tmp_path, labelled, command):
     text = tmp_path / "corpus"
@@ -279,15 +270,6 @@ def test_source_factors_label_raw_text_as_the_split(per, corpus, tmp_path, label
     assert labelled(data, "--path", path, stdin=(text / "test.en").read_text())[0] == split
 
 
-def test_gold_trees_beside_the_data_are_not_needed_by_encoders_without_trees(
-    corpus, words, tmp_path, labelled, command
-):
-    train(command, words, tmp_path, 1, "--disable-validation")
-    path = tmp_path / "checkpoint_last.pt"
-    lines, _ = labelled(words, "--path", path, stdin="the dog sees\n")
-    assert len(lines[0].split()) == 3
-
-
 def test_gold_trees_are_not_needed_for_labels_of_tokenized_sentences(
     corpus, tmp_path, labelled, command
 ):
@@ -300,6 +282,7 @@ def test_gold_trees_are_not_needed_for_labels_of_tokenized_sentences(
 
 
 def test_a_text_longer_than_a_batch_is_labelled(corpus, words, tmp_path, labelled, command):
+    """Also without the gold trees beside the data, as this encoder reads none."""
     train(command, words, tmp_path, 1, "--disable-validation")
     path = tmp_path / "checkpoint_last.pt"
     expected, _ = labelled(words, "--path", path, "--subset", "test")
@@ -347,17 +330,11 @@ def test_documents_are_labelled_and_long_ones_refused(sentences, tmp_path, label
     train(command, sentences, tmp_path, 1, "--disable-validation", "--max-source-positions", "60")
     path = tmp_path / "checkpoint_last.pt"
     split, _ = labelled(sentences, "--path", path, "--subset", "valid")
-    assert set(split) <= {"0", "1", "2", "3", "4"}
     assert len(split) == 24
     _, messages = labelled(
-        sentences,
-        "--path",
-        path,
-        "--source-parser",
-        "none",
-        stdin=f"dog\n{'dog ' * 80}\n",
+        sentences, "--path", path, "--source-parser", "none", stdin=f"dog\n{'dog ' * 80}\n",
         status=2,
-    )
+    )  # fmt: skip
     assert re.search(r"line 2 has \d+ tokens, and the model has 60 positions", messages)
 
 
@@ -371,6 +348,7 @@ def test_a_split_with_a_text_that_is_too_long_is_refused_without_options_of_othe
     assert "--skip-invalid-size-inputs-valid-test" not in messages
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("encoder", ["transformer", "tree_transformer"])
 def test_a_long_text_is_truncated_as_in_a_split(
     corpus, sentences, tmp_path, labelled, command, caplog, encoder

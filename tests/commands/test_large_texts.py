@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from io import BytesIO, TextIOWrapper
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ import torch
 import fairseq_phrase
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
-from tests.support.shared import checkpoints_of
+from tests.support.shared import Checkpoints
 
 # Few target positions, as a model that has hardly learned writes translations of the largest length.
 SHORT = ["--task", "translation", "--arch", "transformer", "--max-target-positions", "30"]
@@ -20,7 +19,7 @@ SHORT = ["--task", "translation", "--arch", "transformer", "--max-target-positio
 
 @pytest.fixture(scope="module")
 def checkpoint(data_directory, tmp_path_factory):
-    return checkpoints_of(tmp_path_factory, data_directory, {"short": SHORT})["short"]
+    return Checkpoints(tmp_path_factory, data_directory, {"short": SHORT})["short"]
 
 
 @pytest.fixture
@@ -84,11 +83,10 @@ def test_shards_are_the_lines_of_a_single_run(translate, tmp_path):
 def test_no_part_of_a_few_lines_is_empty(arguments, translate, text, tmp_path):
     lines = text.read_text(encoding="utf-8").splitlines()[:5]
     text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    output = translate().out
-    for parts in (2, 4, 5):
-        parts_of_output = [translate("--shard", f"{n}/{parts}").out for n in range(1, parts + 1)]
-        assert all(parts_of_output)
-        assert "".join(parts_of_output) == output
+    output = translate("--beam", "1").out
+    parts = [translate("--beam", "1", "--shard", f"{number}/4").out for number in (1, 2, 3, 4)]
+    assert all(parts)
+    assert "".join(parts) == output
 
 
 def test_other_options_models_and_files_do_not_go_on_with_what_was_written(
@@ -117,42 +115,6 @@ def test_other_options_models_and_files_do_not_go_on_with_what_was_written(
         assert difference in refused(translate, *half, *options)
     text.write_text(text.read_text("utf-8").replace("e", "o"), "utf-8")
     assert f"{tmp_path}/half.en.1-of-2 was made with text input.txt" in refused(translate, *half)
-
-
-def test_standard_input_is_compared_with_what_was_translated(
-    arguments, text, tmp_path, capsys, monkeypatch
-):
-    out = tmp_path / "out.en"
-    command_arguments = [*map(str, (*arguments[:2], *arguments[3:])), "--out", str(out)]
-
-    def translate(content):
-        with monkeypatch.context() as patched:
-            patched.setattr("sys.stdin", TextIOWrapper(BytesIO(content)))
-            translate_command.main(command_arguments)
-
-    content = text.read_bytes()
-    written, calls = translate_command.output_line, []
-
-    def interrupted(*given):
-        calls.append(given)
-        if len(calls) == 6:
-            raise KeyboardInterrupt
-        return written(*given)
-
-    # Ctrl-C in the sixth line.
-    monkeypatch.setattr(translate_command, "output_line", interrupted)
-    with pytest.raises(SystemExit):
-        translate(content)
-    monkeypatch.setattr(translate_command, "output_line", written)
-    with pytest.raises(SystemExit):
-        translate(content.replace(b"e", b"o"))
-    message = (
-        f"{out}.partial has the output for other lines than 1 to 1 of this text: give the same"
-    )
-    assert message in capsys.readouterr().err
-    translate(content)
-    assert ": 16 lines translated" in capsys.readouterr().err
-    assert len(out.read_bytes().splitlines()) == 20
 
 
 @pytest.mark.parametrize(

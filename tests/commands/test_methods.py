@@ -7,12 +7,12 @@ import pytest
 from tests.support.commands import run
 from tests.support.documented import run_page
 from tests.support.repository import REPOSITORY
-from tests.support.selection import first_fast
 
 USER = ["--user-dir", str(REPOSITORY / "examples/methods"), "--task", "syntax_translation"]
 
 
-@pytest.mark.parametrize("name", first_fast(["depgcn", "ape", "saft", "wire"]))
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("name", ["depgcn", "ape", "saft", "wire"])
 def test_a_method_trains_and_translates(name, data_directory, tmp_path):
     (tmp_path / "data-bin").mkdir()
     (tmp_path / "data-bin" / "multi30k.de-en").symlink_to(data_directory)

@@ -103,6 +103,7 @@ def test_the_scripts_load_it_once_and_say_so(tmp_path):
     assert library.stat().st_mtime_ns == written
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -262,22 +263,6 @@ def test_one_process_of_a_training_logs_it(amd, caplog, monkeypatch):
         monkeypatch.delenv("RANK")
         mkl.log_advice()
     assert len(caplog.records) == 1
-
-
-@pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize("choice", ["intel", "as-it-is"])
-def test_benchmarks_load_it_as_scripts_do(choice, tmp_path):
-    code = "import os, measuring; measuring.use_intel_kernels(); print(os.environ['LD_PRELOAD'])"
-    variables = {"XDG_CACHE_HOME": str(tmp_path), "LD_PRELOAD": "", "FAIRSEQ_PHRASE_MKL": choice}
-    environment, _ = own_environment(tmp_path)
-    output = subprocess.check_output(
-        [environment / "bin" / "python", "-c", code],
-        cwd=REPOSITORY / "benchmarks",
-        env=os.environ | variables,
-        text=True,
-    )
-    library = tmp_path / "fairseq_phrase" / "mkl_intel_kernels.so"
-    assert output == (f"{library}\n" if choice == "intel" else "\n")
 
 
 @pytest.mark.usefixtures("compiler")

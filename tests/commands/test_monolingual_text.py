@@ -16,6 +16,7 @@ def corpus(tmp_path_factory):
     return write_documents(tmp_path_factory.mktemp("monolingual") / "corpus")
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("parser", ["conllu", "ptb"])
 def test_blank_lines_are_kept_as_sentences_without_words(corpus, tmp_path, parser, capsys):
     data = make_data(corpus, tmp_path / "data", "--parser", parser, "--bpe", "none")

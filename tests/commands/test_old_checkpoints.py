@@ -1,4 +1,4 @@
-"""Checkpoints of older versions of fairseq: every entry point uses them like new ones."""
+"""Checkpoints of older versions of fairseq: entry points use them like new ones."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ import pytest
 import torch
 from fairseq.models.transformer import TransformerModel
 from fairseq_cli import generate as fairseq_generate
-from fairseq_cli import interactive as fairseq_interactive
 from fairseq_cli import train as fairseq_train
 from fairseq_cli import validate as fairseq_validate
 
-import fairseq_phrase
 from fairseq_phrase.cli import average as average_command
 from fairseq_phrase.cli import export as export_command
-from fairseq_phrase.cli import inspect_data as inspect_command
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
 from tests.support.commands import SIZES, TRAINING, run
@@ -67,10 +64,6 @@ def entry_points(data_directory, lines, tmp_path, command, capsys):
             if file.suffix in (".bin", ".safetensors")
         }
 
-    def inspected(path):
-        inspect_command.main([str(path)])
-        return capsys.readouterr().out.replace(path.name, "")
-
     def averaged(path):
         out = tmp_path / "average.pt"
         average_command.main([str(path), str(path), "--out", str(out)])
@@ -91,40 +84,28 @@ def entry_points(data_directory, lines, tmp_path, command, capsys):
         "fairseq-generate": lambda path: hypotheses(
             command(fairseq_generate, data, *STOCK, "--path", path, *SEARCH)
         ),
-        "fairseq-interactive": lambda path: hypotheses(
-            command(fairseq_interactive, data, *STOCK, "--path", path, *SEARCH, "--input", lines)
-        ),
         "fairseq-validate": lambda path: re.findall(
             r"valid on.* loss (\S+)",
             command(fairseq_validate, data, *STOCK, "--path", path, "--max-tokens", "1000", "--cpu"),
         ),
         "--finetune-from-model": lambda path: train("--finetune-from-model", path),
-        "neutral start": lambda path: train(
-            "--finetune-from-model", path, "--arch", "relation_transformer", task=task_arguments
-        ),
         "--restore-file": lambda path: train("--restore-file", path),
         "--pretrained": lambda path: train("--pretrained", path, task=task_arguments),
-        "--pretrained-model": lambda path: train("--pretrained-model", path, task=task_arguments),
         "--take-options": lambda path: train(
             "--pretrained-model", path, "--take-options", "--encoder-layers", "1", task=task_arguments
         ),
         "hub": of_hub,
-        "fairseq_phrase.load": lambda path: fairseq_phrase.load(
-            path, data, source_parser="none"
-        ).translate(["ein Hund"]),
         "fairseq-phrase-translate": translated,
         "fairseq-phrase-average": averaged,
-        "fairseq-phrase-inspect": inspected,
         "fairseq-phrase-export": exported,
-        "--to ctranslate2": lambda path: exported(path, "--to", "ctranslate2"),
     }  # fmt: skip
 
 
+#: tests/checkpoints/test_trust.py holds that one function reads all checkpoints.
 NAMES = [
-    "fairseq-generate", "fairseq-phrase-translate", "fairseq-interactive", "fairseq-validate",
-    "--finetune-from-model", "--restore-file", "--pretrained", "--pretrained-model",
-    "--take-options", "neutral start", "hub", "fairseq_phrase.load", "fairseq-phrase-average",
-    "fairseq-phrase-inspect", "fairseq-phrase-export", "--to ctranslate2",
+    "fairseq-generate", "fairseq-phrase-translate", "fairseq-validate", "--finetune-from-model",
+    "--restore-file", "--pretrained", "--take-options", "hub", "fairseq-phrase-average",
+    "fairseq-phrase-export",
 ]  # fmt: skip
 
 

@@ -51,6 +51,7 @@ with only_writer(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_a_lock_names_its_process_and_is_taken_over_when_that_is_dead(tmp_path, kind):
     target = tmp_path / "out"

@@ -9,6 +9,7 @@ import subprocess
 from itertools import chain
 
 import pytest
+from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.cli.preprocess import main
@@ -17,6 +18,7 @@ from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.parts import log_text
 from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import read_lines
 from tests.support.commands import PHRASE, SIZES, TRAINING, run, train_with_stops
 from tests.support.warm_start import python
@@ -139,6 +141,7 @@ def test_messages_have_the_lines_of_the_whole_text(text, parts, capsys):
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "more",
     [
@@ -404,42 +407,39 @@ def test_a_training_that_stops_goes_on_with_the_part_that_it_read(text, tmp_path
     )  # fmt: skip
 
 
-def test_a_part_of_another_run_is_refused(text, parts, whole, tmp_path):
+def test_a_part_of_another_run_is_refused(text, parts, tmp_path, command):
     first = parts[0]
     same_models = ["--sentencepiece-model", str(first / "spm.model")]
     for language, option in (("de", "--srcdict"), ("en", "--tgtdict")):
         same_models += [option, str(first / f"dict.{language}.txt")]
     sizes = [*(option for option in TRAINING if option != "--share-all-embeddings")]
-    command = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation", *PHRASE, *sizes,
-               "--max-update", "1", "--no-save"]  # fmt: skip
+
+    def train(*folders):
+        data = ":".join(map(str, folders))
+        command(
+            fairseq_train, data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+            *PHRASE, *sizes, "--max-update", "1", "--no-save",
+        )  # fmt: skip
+
+    trees = ["--parts", "3", "--constituents", "from-dependencies"]
     other_data = {
         "four": preprocess(text, tmp_path / "four", *same_models, "--parts", "4") / "data2",
-        "trees": preprocess(
-            text,
-            tmp_path / "trees",
-            *same_models,
-            "--parts",
-            "3",
-            "--constituents",
-            "from-dependencies",
-        )
-        / "data2",
+        "trees": preprocess(text, tmp_path / "trees", *same_models, *trees) / "data2",
     }
     for name, other_folder in other_data.items():
-        output = run("fairseq-train", f"{first}:{other_folder}", *command, expect=1)
         of = 4 if name == "four" else 3
-        assert output.count("\nerror: ") == 1
-        assert f"{other_folder} has part 2 of {of} (run " in output
-        assert f"and {first} has part 1 of 3 (run " in output
-        assert "made with other options or another parser" in output
+        with pytest.raises(UserError, match="made with other options or another parser") as error:
+            train(first, other_folder)
+        assert f"{other_folder} has part 2 of {of} (run " in str(error.value)
+        assert f"and {first} has part 1 of 3 (run " in str(error.value)
     (tmp_path / "more").mkdir()
     shutil.copyfile(text / "valid.de", tmp_path / "more" / "train.de")
     shutil.copyfile(text / "valid.de.conllu", tmp_path / "more" / "train.de.conllu")
     shutil.copyfile(text / "valid.en", tmp_path / "more" / "train.en")
     more = preprocess(tmp_path / "more", tmp_path / "added", *same_models, splits=("train",))
-    run("fairseq-train", f"{first}:{parts[1]}:{more}", *command)
+    train(first, parts[1], more)
     unrelated = preprocess(
         tmp_path / "more", tmp_path / "own", "--vocab-size", "80", splits=("train",)
     )
-    output = run("fairseq-train", f"{first}:{unrelated}", *command, expect=1)
-    assert output.count("\nerror: ") == 1
+    with pytest.raises(UserError, match="differ"):
+        train(first, unrelated)

@@ -1,28 +1,20 @@
-"""Every patched function of fairseq takes every kind of configuration that fairseq's takes."""
+"""fairseq with patches: its commands take every kind of configuration that they took."""
 
 from __future__ import annotations
 
 import re
-from argparse import Namespace
 from dataclasses import fields, is_dataclass
 
 import pytest
 import torch
-from fairseq import checkpoint_utils, options, tasks
-from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
-    LabelSmoothedCrossEntropyCriterionWithAlignment as AlignmentCriterion,
-)
-from fairseq.data import encoders
+from fairseq import options
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging.progress_bar import SimpleProgressBar
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from fairseq.trainer import Trainer
 from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import interactive as fairseq_interactive
 from fairseq_cli import train as fairseq_train
 from fairseq_cli import validate as fairseq_validate
-from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints import guards
 from fairseq_phrase.errors import UserError
@@ -40,13 +32,13 @@ KINDS = ("namespace", "dictconfig", "dataclass")
 def patched_functions(monkeypatch):
     """Return the owner and the name of each function that this package patches."""
     functions = []
-    for module in (patches, guards):
-        monkeypatch.setattr(
-            module, "patch", lambda owner, name, new: functions.append((owner, name))
-        )
-    patches.patch_fairseq()
-    guards.guard_checkpoints()
-    monkeypatch.undo()
+    with monkeypatch.context() as recording:
+        for module in (patches, guards):
+            recording.setattr(
+                module, "patch", lambda owner, name, new: functions.append((owner, name))
+            )
+        patches.patch_fairseq()
+        guards.guard_checkpoints()
     return functions
 
 
@@ -61,6 +53,11 @@ WITHOUT_CONFIGURATION = {
     "fairseq.search.DiverseBeamSearch.step",
     "fairseq.tasks.translation_from_pretrained_bart.TranslationFromPretrainedBARTTask.__init__",
 }
+#: What test_fairseq_alone.py calls, and no command below.
+ALIGNMENTS = (
+    "fairseq.criterions.label_smoothed_cross_entropy_with_alignment."
+    "LabelSmoothedCrossEntropyCriterionWithAlignment.__init__"
+)
 
 
 def named(owner, name):
@@ -68,15 +65,24 @@ def named(owner, name):
     return f"{module}{getattr(owner, '__qualname__', owner.__name__)}.{name}"
 
 
-@pytest.fixture(scope="module")
-def trained(data_directory, tmp_path_factory):
-    """One update of fairseq's own Transformer."""
-    save = tmp_path_factory.mktemp("trained")
-    run(
-        "fairseq-train", data_directory, "--user-dir", "fairseq_phrase", *STOCK, *ARCH, *TRAINING,
-        "--max-tokens", "1000", "--save-dir", save, "--disable-validation", "--max-update", "1",
-    )  # fmt: skip
-    return save / "checkpoint_last.pt"
+@pytest.fixture
+def called(monkeypatch):
+    """The names of the patched functions that are called."""
+    names = set()
+
+    def spy(owner, name):
+        original = getattr(owner, name)
+
+        def spied(*args, **options):
+            names.add(named(owner, name))
+            return original(*args, **options)
+
+        return spied
+
+    for owner, name in patched_functions(monkeypatch):
+        if named(owner, name) not in WITHOUT_CONFIGURATION | {ALIGNMENTS}:
+            monkeypatch.setattr(owner, name, spy(owner, name))
+    return names
 
 
 def configuration(kind, parser, arguments):
@@ -95,22 +101,14 @@ def configuration(kind, parser, arguments):
     return FairseqConfig(**sections)
 
 
-def part(kind, dataclass, **values):
-    """Return the configuration of a task, a model or a generator."""
-    options = dataclass(**values)
-    if kind == "namespace":
-        return Namespace(**vars(options))
-    return OmegaConf.structured(options) if kind == "dictconfig" else options
-
-
-class Cases:
-    """Calls of patched functions with a kind of configuration; each returns what can be compared."""
+class Commands:
+    """fairseq's commands with a kind of configuration; each returns what can be compared."""
 
     def __init__(self, kind, data, checkpoint, folder, capsys):
         self.kind, self.data, self.checkpoint = kind, data, checkpoint
         self.folder, self.capsys = folder, capsys
 
-    def _translations(self, main, *arguments, task=STOCK):
+    def _translations(self, main, *arguments, task):
         parser = options.get_generation_parser(interactive=main is fairseq_interactive.main)
         task_arguments = [
             self.data, *task, "--path", self.checkpoint, "--cpu", "--beam", "2", "--max-len-b", "4",
@@ -118,177 +116,69 @@ class Cases:
         main(configuration(self.kind, parser, [*task_arguments, "--num-workers", "0", *arguments]))
         return re.findall(r"^H-.*$", self.capsys.readouterr().out, re.MULTILINE)
 
-    def _task(self, **options):
-        cfg = part(self.kind, TranslationConfig, data=str(self.data), **options)
-        return TranslationTask.setup_task(self._complete(cfg))
+    def generate(self):
+        return self._translations(fairseq_generate.main, "--gen-subset", "valid", task=STOCK)
 
-    def _complete(self, cfg):
-        """Set the options that fairseq's commands interpolate."""
-        cfg.source_lang, cfg.target_lang = "de", "en"
-        cfg.train_subset, cfg.dataset_impl, cfg.required_seq_len_multiple = "valid", None, 1
-        return cfg
-
-    def _trainer(self):
-        arguments = [self.data, *STOCK, *ARCH, *TRAINING, "--max-tokens", "1000"]
-        arguments += ["--save-dir", self.folder, "--train-subset", "valid"]
-        cfg = configuration(self.kind, options.get_training_parser(), arguments)
-        sections = convert_namespace_to_omegaconf(cfg) if self.kind == "namespace" else cfg
-        task = tasks.setup_task(sections.task)
-        torch.manual_seed(1)
-        model, criterion = (
-            task.build_model(sections.model),
-            task.build_criterion(sections.criterion),
-        )
-        return Trainer(cfg, task, model, criterion), sections
-
-    def generate(self, **task):
-        return self._translations(fairseq_generate.main, "--gen-subset", "valid", **task)
-
-    def interactive(self, **task):
+    def interactive(self):
         lines = self.folder / "lines"
         lines.write_text("ein Hund\nein Mann\n", encoding="utf-8")
-        return self._translations(fairseq_interactive.main, "--input", lines, **task)
+        return self._translations(fairseq_interactive.main, "--input", lines, task=RAW)
 
     def train(self):
-        """Train this package's task and model for an update; return the parameters."""
+        """Train this package's model for an update and resume it; return the parameters."""
         arguments = [
             self.data, *OURS, "--arch", "relation_transformer", *SIZES, "--relation-bias", "sequence",
-            *TRAINING, "--max-tokens", "1000", "--max-update", "1", "--save-dir", self.folder,
+            *TRAINING, "--max-tokens", "1000", "--save-dir", self.folder, "--train-subset", "valid",
+            "--disable-validation", "--max-update",
         ]  # fmt: skip
-        fairseq_train.main(configuration(self.kind, options.get_training_parser(), arguments))
+        for updates in ("1", "2"):
+            parser = options.get_training_parser()
+            fairseq_train.main(configuration(self.kind, parser, [*arguments, updates]))
         state = torch.load(self.folder / "checkpoint_last.pt", weights_only=True)
         return {name: value.tolist() for name, value in state["model"].items()}
 
     def validate(self, monkeypatch):
         """Return the loss that is printed."""
         losses = []
-        monkeypatch.setattr(
-            SimpleProgressBar, "print", lambda self, stats, **_: losses.append(stats["loss"])
-        )
         arguments = [self.data, *OURS, "--path", self.checkpoint, "--cpu", "--max-tokens", "1000"]
         cfg = configuration(
             self.kind, options.get_validation_parser(), [*arguments, "--log-format", "simple"]
         )
-        fairseq_validate.main(cfg)
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                SimpleProgressBar, "print", lambda self, stats, **_: losses.append(stats["loss"])
+            )
+            fairseq_validate.main(cfg)
         return losses
 
-    def segmenter(self):
-        codes = self.folder / "codes"
-        codes.write_text("#version: 0.2\na b\n", encoding="utf-8")
-        name = "bpe" if self.kind == "namespace" else "_name"
-        cfg = {name: "subword_nmt", "bpe_codes": str(codes), "bpe_separator": "@@"}
-        # fairseq's section of a segmenter is never a dataclass.
-        cfg = Namespace(**cfg) if self.kind == "namespace" else OmegaConf.create(cfg)
-        return encoders.build_bpe(cfg).encode("abc")
 
-    def resumed(self):
-        trainer, sections = self._trainer()
-        _, iterator = checkpoint_utils.load_checkpoint(sections.checkpoint, trainer)
-        iterator.next_epoch_itr()
-        trainer.consolidate_optimizer()
-        path = self.folder / "checkpoint_last.pt"
-        trainer.save_checkpoint(
-            str(path), {"train_iterator": iterator.state_dict(), "val_loss": None}
-        )
-        again, sections = self._trainer()
-        extra_state, iterator = checkpoint_utils.load_checkpoint(sections.checkpoint, again)
-        return len(iterator), sorted(extra_state["train_iterator"])
-
-    def loaded_model(self):
-        task = self._task()
-        model = task.build_model(configuration("dictconfig", options.get_training_parser(), [
-            self.data, *STOCK, *ARCH, *TRAINING,
-        ]).model)  # fmt: skip
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(self.checkpoint))
-        cfg = {"_name": "transformer", "arch": "transformer", "encoder_layers_to_keep": None}
-        cfg["decoder_layers_to_keep"] = None
-        model_cfg = Namespace(**cfg) if self.kind == "namespace" else OmegaConf.create(cfg)
-        return str(model.load_state_dict(state["model"], strict=True, model_cfg=model_cfg))
-
-    def batches(self):
-        task = self._task()
-        task.load_dataset("valid")
-        iterator = task.get_batch_iterator(task.dataset("valid"), max_tokens=1000)
-        return [len(batch) for batch in iterator.frozen_batches]
-
-    def state_of_a_task(self):
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(self.checkpoint))["task_state"]
-        task = self._task()
-        task.load_state_dict(state)
-        return sorted(state)
-
-    def criterion_of_alignments(self):
-        task = self._task(load_alignments=True)
-        with pytest.raises(UserError, match=r"has no valid\.align\.de-en") as error:
-            AlignmentCriterion(task, False, 0.1, 0.05)
-        return str(error.value)
-
-
-CASES = {
-    "fairseq.criterions.label_smoothed_cross_entropy_with_alignment."
-    "LabelSmoothedCrossEntropyCriterionWithAlignment.__init__": Cases.criterion_of_alignments,
-    "fairseq.data.encoders.build_bpe": Cases.segmenter,
-    "fairseq.models.fairseq_model.BaseFairseqModel.load_state_dict": Cases.loaded_model,
-    "fairseq.tasks.fairseq_task.FairseqTask.get_batch_iterator": Cases.batches,
-    "fairseq.tasks.fairseq_task.FairseqTask.load_state_dict": Cases.state_of_a_task,
-    "fairseq.trainer.Trainer.get_train_iterator": Cases.resumed,
-    "fairseq.trainer.Trainer.load_checkpoint": Cases.resumed,
-    "fairseq.trainer.Trainer.save_checkpoint": Cases.resumed,
-    "fairseq_cli.generate._main": Cases.generate,
-}
-
-
-def test_every_patched_function_is_called_here_or_takes_no_configuration(monkeypatch):
-    names = {named(owner, name) for owner, name in patched_functions(monkeypatch)}
-    assert names == CASES.keys() | WITHOUT_CONFIGURATION
-
-
-@pytest.mark.fast(3)
-@pytest.mark.parametrize("name", CASES)
-def test_a_patched_function_takes_every_kind_of_configuration(
-    name, data_directory, trained, tmp_path, capsys, monkeypatch
-):
-    (owner, function), *_ = [
-        (owner, function)
-        for owner, function in patched_functions(monkeypatch)
-        if named(owner, function) == name
-    ]
-    original = getattr(owner, function)
-    calls = []
-
-    def spy(*args, **given):
-        calls.append(function)
-        return original(*args, **given)
-
-    monkeypatch.setattr(owner, function, spy)
-    results = {}
-    # torch refuses to load the checkpoint of a trainer whose configuration is an object.
-    for kind in KINDS[: 2 if CASES[name] is Cases.resumed else 3]:
-        (tmp_path / kind).mkdir()
-        case = Cases(kind, data_directory, trained, tmp_path / kind, capsys)
-        calls.clear()
-        results[kind] = CASES[name](case)
-        assert calls, kind
-    assert results["namespace"]
-    assert all(result == results["namespace"] for result in results.values())
-
-
-def test_commands_with_this_packages_task_take_every_kind_of_configuration(
-    data_directory, tmp_path, capsys, monkeypatch
+def test_commands_take_every_kind_of_configuration(
+    called, data_directory, tmp_path, capsys, monkeypatch
 ):
     results = {}
     for kind in KINDS:
         (folder := tmp_path / kind).mkdir()
-        case = Cases(
-            kind, data_directory, tmp_path / "namespace/checkpoint_last.pt", folder, capsys
-        )
+        checkpoint = tmp_path / "namespace/checkpoint_last.pt"
+        commands = Commands(kind, data_directory, checkpoint, folder, capsys)
         # fairseq's own function refuses a dataclass.
-        parameters = results["namespace"][0] if kind == "dataclass" else case.train()
-        loss = case.validate(monkeypatch)
-        results[kind] = parameters, loss, case.generate(task=OURS), case.interactive(task=RAW)
+        parameters = results["namespace"][0] if kind == "dataclass" else commands.train()
+        loss = commands.validate(monkeypatch)
+        results[kind] = parameters, loss, commands.generate(), commands.interactive()
     assert all(results["namespace"])
     assert results["namespace"] == results["dictconfig"] == results["dataclass"]
+    names = {named(owner, name) for owner, name in patched_functions(monkeypatch)}
+    assert names == called | WITHOUT_CONFIGURATION | {ALIGNMENTS}
+
+
+@pytest.fixture(scope="module")
+def trained(data_directory, tmp_path_factory):
+    """One update of fairseq's own Transformer."""
+    save = tmp_path_factory.mktemp("trained")
+    run(
+        "fairseq-train", data_directory, "--user-dir", "fairseq_phrase", *STOCK, *ARCH, *TRAINING,
+        "--max-tokens", "1000", "--save-dir", save, "--disable-validation", "--max-update", "1",
+    )  # fmt: skip
+    return save / "checkpoint_last.pt"
 
 
 @pytest.mark.slow

@@ -93,29 +93,30 @@ def test_the_subwords_of_a_parsed_side_spell_its_text(both, synthetic_corpus):
             assert "".join(subwords).replace("▁", " ").strip() == line
 
 
-def test_the_target_alone_can_be_parsed_for_the_other_direction(synthetic_corpus, tmp_path):
-    out = preprocess(synthetic_corpus, tmp_path / "out", "--parser", "conllu", "--parse", "target",
-                     "--joined-dictionary")  # fmt: skip
+def test_the_target_alone_can_be_parsed_for_the_other_direction(gold_corpus, tmp_path):
+    out = preprocess(gold_corpus, tmp_path / "out", "--parser", "conllu", "--parse", "target",
+                     "--joined-dictionary", "--vocab-size", "200")  # fmt: skip
     assert not Manifest.path(out, "de").exists()
-    assert len(store_of(out, "en", fields=("words", "heads"))) == 2000
+    assert len(store_of(out, "en", fields=("words", "heads"))) == 200
 
 
-def test_each_side_can_have_its_own_parser(synthetic_corpus, tmp_path):
-    out = preprocess(synthetic_corpus, tmp_path / "out", "--parser", "conllu", "--parse", "both",
-                     "--target-parser", "ptb", "--constituents", "parser")  # fmt: skip
+def test_each_side_can_have_its_own_parser(gold_corpus, tmp_path):
+    options = ["--parse", "both", "--target-parser", "ptb", "--constituents", "parser"]
+    small = ["--vocab-size", "200"]
+    out = preprocess(gold_corpus, tmp_path / "out", "--parser", "conllu", *options, *small)
     assert Manifest.load(out, "de").fields == ["words", "heads", "deprels", "tags"]
     assert Manifest.load(out, "en").fields == ["words", "tags", "spans"]
 
 
 def test_a_parser_of_one_language_does_not_parse_the_other_by_default(
-    synthetic_corpus, tmp_path, trained_pipeline, capsys
+    gold_corpus, tmp_path, trained_pipeline, capsys
 ):
-    german = ["--parser", f"spacy:{trained_pipeline}", "--parse", "both"]
+    german = ["--parser", f"spacy:{trained_pipeline}", "--parse", "both", "--vocab-size", "200"]
     with pytest.raises(SystemExit) as stopped:
-        preprocess(synthetic_corpus, tmp_path / "out", *german)
+        preprocess(gold_corpus, tmp_path / "out", *german)
     assert stopped.value.code == 2
     assert "name the parser of the en side with --target-parser" in capsys.readouterr().err
-    out = preprocess(synthetic_corpus, tmp_path / "out", *german, "--target-parser", "conllu")
+    out = preprocess(gold_corpus, tmp_path / "out", *german, "--target-parser", "conllu")
     assert Manifest.load(out, "en").parser == "conllu"
 
 
@@ -135,12 +136,6 @@ def test_a_dictionary_needs_the_subword_model_that_made_its_entries(
     assert not (tmp_path / "new").exists()
     model = ("--sentencepiece-model", data_directory / "spm.model")
     preprocess(synthetic_corpus, tmp_path / "same", *arguments, *model, splits=("test",))
-
-
-def test_the_targets_parser_alone_can_be_named(synthetic_corpus, tmp_path):
-    out = preprocess(synthetic_corpus, tmp_path / "out", "--parse", "target",
-                     "--target-parser", "conllu")  # fmt: skip
-    assert Manifest.load(out, "en").parser == "conllu"
 
 
 def test_the_dictionary_is_the_one_that_fairseq_would_build(both, synthetic_corpus, tmp_path):

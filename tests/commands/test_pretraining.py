@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import re
 
 import pytest
@@ -23,7 +22,6 @@ from tests.support.commands import run_by_two_processes
 from tests.support.labelled_corpora import make_data as make_labelled
 from tests.support.labelled_corpora import write_corpus
 from tests.support.monolingual_corpora import make_data, write_documents
-from tests.support.selection import first_fast
 
 USER = ["--user-dir", "fairseq_phrase"]
 SIZES = [
@@ -70,7 +68,8 @@ def valid_losses(log):
     ]
 
 
-@pytest.mark.parametrize("objective", first_fast(OBJECTIVES))
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_an_objective_trains_resumes_and_has_a_perplexity(data, tmp_path, command, objective):
     flags = OBJECTIVES[objective]
     log = train(command, data, tmp_path / "once", *flags, "--max-epoch", "2")
@@ -93,29 +92,6 @@ def test_an_objective_trains_resumes_and_has_a_perplexity(data, tmp_path, comman
         assert float(perplexity) == pytest.approx(2 ** float(loss), rel=0.01)
     if objective == "pairs":
         assert "next_sentence_accuracy" in printed
-
-
-@pytest.mark.slow
-def test_pairs_are_told_apart_by_the_words_of_their_documents(tmp_path, command):
-    rng = random.Random(1)
-    (tmp_path / "corpus").mkdir()
-    topics = [[f"{name}{number}" for number in range(6)] for name in "abcdefgh"]
-    for split, count in (("train", 800), ("valid", 100), ("test", 1)):
-        documents = [rng.choice(topics) for _ in range(count)]
-        write_lines(
-            tmp_path / "corpus" / f"{split}.en",
-            [
-                " ".join(rng.choices(words, k=5)) if words else ""
-                for topic in documents
-                for words in (*[topic] * 6, None)
-            ],
-        )
-    data = make_data(tmp_path / "corpus", tmp_path / "data", "--parser", "none", "--bpe", "none")
-    flags = ["--next-sentence", "--criterion", "next_sentence", "--dropout", "0"]
-    log = train(command, data, tmp_path / "out", *flags, "--max-tokens", "1000", "--max-epoch", "3")
-    accuracies = re.findall(r'"valid_next_sentence_accuracy": "([\d.]+)"', log)
-    # One of eight documents has the same words by chance: of the pairs, 94% can be right.
-    assert float(accuracies[-1]) > 80
 
 
 @pytest.mark.slow
@@ -161,6 +137,7 @@ def test_labelling_starts_from_the_encoder(data, tmp_path, command):
         assert torch.equal(after[name], expected), name
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("task", "arch", "flags"),
     [

@@ -14,13 +14,13 @@ from fairseq_cli import train as fairseq_train
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.cli import preprocess, probe
 from tests.support.commands import SIZES, TRAINING, run_script
-from tests.support.shared import checkpoints_of
+from tests.support.shared import Checkpoints
 
 
 @pytest.fixture
 def checkpoint(data_directory, tmp_path_factory) -> Path:
     models = {"tree": ["--task", "syntax_translation", "--arch", "tree_transformer_tiny"]}
-    return checkpoints_of(tmp_path_factory, data_directory, models)["tree"]
+    return Checkpoints(tmp_path_factory, data_directory, models)["tree"]
 
 
 @pytest.fixture
@@ -83,20 +83,6 @@ def dry_table(tmp_path) -> Path:
 def probing_command(output: str) -> list[str]:
     """The words of the command that probes, from a dry run."""
     return shlex.split(re.search(r"^fairseq-phrase-probe --path .*$", output, re.MULTILINE)[0])
-
-
-def test_the_script_prints_the_averages_of_the_papers_table(dry_table, tasks):
-    output = run_script("probing_table3", dry_table, "--tasks", tasks, "--dry-run")
-    command, paper = output.index("fairseq-phrase-probe --path"), output.index("Table 3")
-    assert command < paper
-    cells = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in output[paper:].splitlines()
-    ]
-    assert [row for row in cells if len(row) == 4][-3:] == [
-        ["Transformer-Base", "77.60", "65.00", "74.61"],
-        ["+ relative sequential positions", "76.50", "64.98", "75.03"],
-        ["+ structural positions", "76.22", "65.87", "75.12"],
-    ]
 
 
 def test_the_script_makes_top_constituents_only_if_they_are_missing(dry_table, tasks):

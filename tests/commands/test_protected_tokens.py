@@ -32,7 +32,7 @@ from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import GOLD, attach, binarize, subwords_of, write_lines
-from tests.support.commands import SIZES, TRAINING
+from tests.support.commands import SIZES, TRAINING, translations
 from tests.support.huggingface_models import tokenizer_of_bytes
 
 TAGS = ("<2de>", "<BT>", "[en_XX]")
@@ -132,15 +132,9 @@ def by_characters(text):
 def test_moses_tokenizes_raw_lines_around_the_tokens(line, tokenized):
     names = ["<g1>", "</g1>", JOINER]
     manifest = SimpleNamespace(
-        language="de",
-        tokenized=True,
-        protected=names,
-        bpe="none",
-        bpe_model="",
-        labelling="",
-        target_bpe="",
-        whole_lines=False,
-    )
+        language="de", tokenized=True, protected=names, bpe="none", bpe_model="", labelling="",
+        target_bpe="", whole_lines=False,
+    )  # fmt: skip
     dictionary = SimpleNamespace(symbols=["&apos;s", "@-@"])
     assert source_form(manifest, dictionary)(line) == tokenized
     target = TargetForm("", manifest, "de")
@@ -377,7 +371,7 @@ def test_tokens_are_entries_and_in_the_record(data):
     inspect([f"{data}/data.tagged", "--sentences", "2"])
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "model",
     [
@@ -397,18 +391,13 @@ def test_raw_lines_have_them_too(data, tmp_path, command, monkeypatch, model):
     )  # fmt: skip
     path = ["--path", tmp_path / "checkpoint_last.pt", "--max-len-b", "8", "--batch-size", "6"]
     printed = command(generate, *common, *path, "--gen-subset", "test")
-    hypotheses = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+    hypotheses = translations(printed)
     raw = [
-        "--tokenizer",
-        "syntax",
-        "--bpe",
-        "syntax",
-        "--source-parser",
-        f"gold:{data}/plain/test.de",
-    ]
+        "--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", f"gold:{data}/plain/test.de",
+    ]  # fmt: skip
     monkeypatch.setattr("sys.stdin", io.StringIO((data / "tagged/test.de").read_text()))
     printed = command(interactive, *common, *path, *raw, "--buffer-size", "20")
-    assert dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE)) == hypotheses
+    assert translations(printed) == hypotheses
     assert len(hypotheses) == 12
 
 

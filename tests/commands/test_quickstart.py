@@ -61,6 +61,7 @@ def run_as_printed(printed: dict[str, str]) -> str:
     return translated.stdout
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("option", "length"), [("--fast", "--max-update 900"), ("--full", "--max-epoch 6")]
 )

@@ -119,15 +119,6 @@ def make_task(data):
     return SyntaxTranslationTask.setup_task(cfg)
 
 
-def test_lines_that_differ_in_unknown_words_alone_have_parses_of_their_own(translate):
-    alone = [*translate([SNOWMAN]), *translate([SECTION])]
-    assert alone[0] != alone[1]
-    assert translate([SNOWMAN, SECTION], "--buffer-size", "2") == alone
-    assert translate([SECTION, SNOWMAN], "--buffer-size", "2", "--batch-size", "2") != [
-        alone[0], alone[1]
-    ]  # fmt: skip
-
-
 def test_batched_lines_have_parses_of_their_own(translate):
     def scores(found):
         return [float(line.split("\t")[0]) for line in found]
@@ -162,19 +153,6 @@ def test_the_hub_translates_each_line_by_its_own_parse(hub, parser):
     hub.translate([SNOWMAN], beam=1, verbose=True)
 
 
-def test_the_hub_keeps_no_parse(hub):
-    def number_of_tensors():
-        gc.collect()
-        return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
-
-    hub.translate(["Der Hund 0"])
-    before = number_of_tensors()
-    for number in range(1, 4):
-        hub.translate([f"Der Hund {number} ☃"])
-    # Fewer, if tests before this one left garbage.
-    assert number_of_tensors() <= before
-
-
 @pytest.mark.parametrize("fields", [[], ["words", "heads"]])
 def test_batches_of_raw_lines_are_freed(data_directory, parser, fields):
     task = make_task(data_directory)
@@ -206,6 +184,7 @@ def test_text_that_is_segmented_already_is_translated_as_it_is(
     assert translated_before == translate(lines, path=ngram_checkpoint)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("model", ["dependency", "ngram"])
 def test_a_byte_order_mark_is_no_word(translate, checkpoint, ngram_checkpoint, model):
     path = checkpoint if model == "dependency" else ngram_checkpoint
@@ -220,6 +199,7 @@ def test_bytes_that_are_read_as_surrogates_are_named_with_their_line(data_direct
         task.get_interactive_tokens_and_lengths(["Ein", "l\udce4uft"], lambda line: "▁")
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", ["-", "FILE"])
 def test_input_that_is_not_utf8_is_named_with_its_line(tmp_path, name):
     path = tmp_path / "latin1.txt"
@@ -239,13 +219,6 @@ def test_input_that_is_not_utf8_is_named_with_its_line(tmp_path, name):
     place = "standard input" if name == "-" else str(path)
     assert f"error: line 3001 of {place} is not UTF-8" in finished.stderr
     assert "Traceback" not in finished.stderr
-
-
-def test_the_configuration_and_batching_are_not_logged_for_raw_lines(translate, caplog):
-    translate([SNOWMAN, SECTION])
-    assert "loading model" in caplog.text
-    assert "'generation'" not in caplog.text
-    assert "can_reuse_epoch_itr" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,8 @@ def test_controls_are_trees_without_syntax(example):
             assert word == roots[0]
 
 
-@pytest.mark.parametrize("trees", ["none", "parsed", "gold"])
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("trees", ["parsed", "none", "gold"])
 def test_a_slice_trains_with_each_kind_of_tree(
     trees, spacy_pipeline, tmp_path, monkeypatch, capsys
 ):

@@ -274,6 +274,7 @@ def test_coverage_is_added_late_and_left_out_again_with_the_optimizer_kept(resum
     assert "@ 2 updates" in resume(3, *model)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "resets",
     [

@@ -16,7 +16,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.encoded_sentences import marked_words
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
+from fairseq_phrase.parsers import LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.interfaces import split_at_white_space
 from fairseq_phrase.parsers.spacy import SpacyParser, unused_components
 from tests.support.data_directories import copied
@@ -41,6 +41,7 @@ def spelled(sentence):
     return "".join(marked_words(sentence)).replace("▁", " ").split()
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", ["parser", "small_parser"])
 def test_spacy_gives_one_tree_over_the_words_of_any_line(name, request):
     adapter = request.getfixturevalue(name)
@@ -92,6 +93,7 @@ def test_a_line_without_text_has_no_words(parser, line):
     assert (sentence.words, len(sentence.tree)) == ([], 0)
 
 
+@pytest.mark.slow
 def test_a_line_of_ten_thousand_words_has_a_tree(small_parser):
     line = " ".join(["Die Katze schläft"] * 3333 + ["."])
     (sentence,) = small_parser.parse([line])
@@ -202,33 +204,13 @@ def test_a_line_longer_than_spacy_parses_comes_back_unparsed(trained_pipeline):
     assert adapter.tokenize([long]) == [expected.sentence]
 
 
-def test_given_words_are_kept_exactly(parser):
-    words = [
-        "don't",
-        "A.B.",
-        "a,b",
-        "(x",
-        "👩‍👩‍👧‍👦",
-        "\u200b",
-        "\u200d",
-        "\0",
-        "שלום",
-        "▁",
-        "@-@",
-        "x" * 5000,
-    ]
-    sentence, empty, again = parser.parse_words([words, [], words])
-    assert sentence.words == again.words == words
-    assert sentence.space_before == [True] * len(words)
-    assert_well_formed(sentence, parser.fields)
-    assert (empty.words, len(empty.tree)) == ([], 0)
-
-
 @given(line=lines())
 def test_any_words_can_be_given(parser, line):
-    (sentence,) = parser.parse_words([line.split()])
+    sentence, empty = parser.parse_words([line.split(), []])
     assert sentence.words == line.split()
+    assert sentence.space_before == [True] * len(sentence.words)
     assert_well_formed(sentence, parser.fields)
+    assert (empty.words, len(empty.tree)) == ([], 0)
 
 
 def test_given_words_and_the_line_that_spells_them_have_the_same_tree(parser):
@@ -252,11 +234,6 @@ def test_components_that_no_parse_needs_are_not_loaded(parser, spacy_pipeline):
     for sentence, document in zip(parser.parse(lines), full_pipeline.pipe(lines), strict=True):
         assert sentence.tags == [token.pos_ or "X" for token in document]
         assert sentence.deprels == [token.dep_ for token in document]
-
-
-def test_whatever_spacy_runs_into_is_not_the_users_error(parser):
-    with pytest.raises(UnicodeEncodeError):
-        parser.parse(["Hund \ud83d"])
 
 
 def test_a_pipeline_that_is_not_installed_is_named_with_its_command():
@@ -300,11 +277,3 @@ def test_a_damaged_pipeline_is_named(trained_pipeline, tmp_path, damage):
     adapter = SpacyParser(str(folder))
     with pytest.raises(UserError, match=f"spaCy cannot load {folder}"):
         adapter.parse(["Haus"])
-
-
-def test_parsers_of_lines_and_of_files_are_told_apart(trained_pipeline):
-    for spec in ("none", f"spacy:{trained_pipeline}"):
-        assert isinstance(load_parser(spec), LineParser)
-    files: FileParser = load_parser("conllu")
-    assert not isinstance(files, LineParser)
-    assert files.suffix == "conllu"

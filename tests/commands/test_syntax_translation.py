@@ -20,17 +20,8 @@ def preprocess(data_directory, destination, train, *options):
     """Make data with the subword model of a data directory."""
     model = ["--sentencepiece-model", data_directory / "spm.model"]
     words = [
-        "-s",
-        "de",
-        "-t",
-        "en",
-        "--destdir",
-        destination,
-        "--trainpref",
-        train,
-        *model,
-        *options,
-    ]
+        "-s", "de", "-t", "en", "--destdir", destination, "--trainpref", train, *model, *options,
+    ]  # fmt: skip
     preprocess_command.main(list(map(str, words)))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import itertools
 import json
 import os
 import re
@@ -31,9 +30,7 @@ from tests.support.warm_start import python
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from rows import KINDS, Run, Step, load_rows, plan, share_out, titles
 from table import (
-    Forecast,
     Runner,
-    advance,
     choose_gpus,
     data_fingerprints,
     main,
@@ -127,6 +124,7 @@ def run_all(*runs):
     return runner.failures.get("row, seed 1", "")
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_a_run_of_other_options_or_data_is_refused_and_kept(planned, tmp_path, is_finished):
     folder = tmp_path / "runs" / "row" / "seed1"
@@ -303,27 +301,6 @@ def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
     assert (tmp_path / "row" / "commands.sh").read_text() == written
 
 
-def test_two_scripts_do_not_work_on_one_run(tmp_path):
-    started, go_on = tmp_path / "started", tmp_path / "go_on"
-    waiting = f"touch '{started}'; until [ -e '{go_on}' ]; do sleep 0.1; done; echo first"
-    first, second = Runner([], 1), Runner([], 1)
-    thread = threading.Thread(target=first.run, args=([run_of(tmp_path, "row", waiting)],))
-    thread.start()
-    while not started.exists():
-        assert thread.is_alive()
-        thread.join(0.1)
-    late = run_of(tmp_path, "row", waiting)
-    second.run([late])
-    go_on.touch()
-    thread.join()
-    message = f"another run (process {os.getpid()} on {os.uname().nodename}, or a command that it"
-    assert message in second.failures["row, seed 1"]
-    assert not first.failures
-    assert (tmp_path / "row" / "step0.txt").read_text() == "first\n"
-    second.run([late])  # it is finished, and not locked any longer
-    assert (tmp_path / "row" / "step0.txt").read_text() == "first\n"
-
-
 #: A runner whose only step writes its process number and sleeps; it imports no more than it needs.
 _SLEEPER = """
 import signal, sys
@@ -359,6 +336,7 @@ def has_ended(step, seconds):
     return bool(select.select([step], [], [], seconds)[0])
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
 def test_a_runner_that_is_told_to_stop_stops_its_training(sleeper, sent):
     runner, step = sleeper
@@ -453,32 +431,6 @@ def test_a_training_ends_at_its_updates_or_epochs_whichever_come_first(tmp_path)
     assert most(None, None) is None
 
 
-def test_bars_in_a_log_have_a_line_a_minute(tmp_path, capfd):
-    runner = Runner([], jobs=1)
-
-    def do(run, bar, environment):
-        seconds = itertools.count(bar.start_t)
-        bar._time = lambda: next(seconds)
-        for name in range(9):
-            bar.set_description(str(name), refresh=sys.stderr.isatty())
-            bar.update()
-
-    runner.do = do
-    runner.in_slot(Run("row", 1, tmp_path, [], ending(8000, 6)))
-    assert capfd.readouterr().err.count("\r") <= 3  # its start and its end
-
-
-def test_the_bar_of_a_training_goes_to_the_end_of_its_epochs(tmp_path):
-    line = (
-        "| train_inner | epoch 003:     50 / 289 loss=4.633, ppl=13.08, num_updates=628, lr=0.001\n"
-    )
-    log = tmp_path / "train.log"
-    log.write_text(line * 3)
-    with tqdm(total=8000, file=io.StringIO()) as bar:
-        advance(bar, log, Run("row", 1, tmp_path, [], ending(8000, 6)))
-        assert (bar.n, bar.total, bar.postfix) == (628, 6 * 289, "loss 4.633")
-
-
 def test_what_a_training_did_before_it_was_stopped_is_no_measure_of_its_speed(tmp_path):
     line = "| train_inner | epoch 003:     50 / 289 loss=4.633, num_updates={}, lr=0.001"
     log = tmp_path / "row" / "train.log"
@@ -492,22 +444,6 @@ def test_what_a_training_did_before_it_was_stopped_is_no_measure_of_its_speed(tm
             Run("row", 1, log.parent, steps, ending(8000)), bar, {"CUDA_VISIBLE_DEVICES": ""}
         )
         assert (bar.initial, bar.n, bar.total) == (628, 712, 712), "it ended early, and is all done"
-
-
-def test_the_time_that_trainings_take_on_this_machine_is_printed_once(monkeypatch, capsys):
-    """Of three trainings two run at a time, with 0.5 and 1 seconds an update after a slow start."""
-    clock = iter([100.0, 100.0, 120.0, 140.0, 150.0])
-    monkeypatch.setattr("table.time.monotonic", lambda: next(clock))
-    forecast = Forecast(jobs=2)
-    forecast.trainings = 3
-    forecast.update("a", 10, 810)
-    forecast.update("b", 10, 410)
-    forecast.update("a", 50, 810)  # 380 seconds remain
-    assert capsys.readouterr().err == ""
-    forecast.update("b", 50, 410)  # 360 seconds remain
-    forecast.update("b", 60, 410)
-    # On average 370 seconds for each of three, two at a time.
-    assert capsys.readouterr().err == "On this machine, the trainings take 9 min more.\n"
 
 
 def test_a_last_checkpoint_that_was_truncated_gives_way_to_the_newest_whole_one(tmp_path):
@@ -737,50 +673,6 @@ def test_a_row_says_what_kind_of_steps_it_has(tmp_path, monkeypatch):
     monkeypatch.setitem(KINDS, "labelling", labelling)
     printed = command("--dry-run", "--out", "OUT", files=[tmp_path / "table.yaml"])
     assert printed == "# row, seed 1\nscore tagger >OUT/row/seed1/score.txt\n"
-
-
-#: Words in the titles of rows, and the option that such a row has.
-FORMS = {
-    r"two residuals": ("phrase_residual", "each"),
-    r"Linear|identity": ("phrase_activation", "identity"),
-    r"alone|without phrases": ("phrase_source", "none"),
-    r"Semantic|dependency (?:edges|chains)": ("phrase_source", "dependency"),
-    r"of chunks": ("phrase_source", "chunk"),
-    r"A = 1": ("phrase_mask", "all"),
-    r"k=3": ("phrase_max_length", 3),
-    r"Gated Transformer": ("attention_gate", True),
-    r"start scale 0\.1$": ("attention_start_scale", 0.1),
-    r"start scale 0\.25$": ("attention_start_scale", 0.25),
-}
-TABLES_OF_PHRASES = [
-    "chunking", "learning_curves", "multi30k_table1", "ptb_tagging_table2", "quickstart",
-    "sst_imdb_table", "which_syntax",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TABLES_OF_PHRASES)
-def test_the_title_of_a_row_says_the_form_of_its_encoder(name):
-    rows = load_rows([REPOSITORY / "configs" / "tables" / f"{name}.yaml"])
-    models = {row["title"]: row["model"] for row in rows.values()}
-    assert len(models) == len(rows), "no two rows have one title"
-    count = 0
-    for title, model in models.items():
-        kind = f"{model.get('_name')} {model.get('encoder')}"
-        if "phrase_transformer" not in kind and not re.search("start scale|Gated", title):
-            assert not {option for option in model if option.startswith(("phrase_", "attention_"))}
-            continue
-        expected = dict(value for words, value in FORMS.items() if re.search(words, title))
-        options = {option for option, _ in FORMS.values()}
-        defaults = [("phrase_max_length", 2), ("phrase_source", "ngram")]
-        defaults += [("phrase_activation", "sigmoid")]
-        actual = {
-            option: value
-            for option, value in model.items()
-            if option in options and (option, value) not in defaults
-        }
-        assert actual == expected, title
-        count += 1
-    assert count > 1
 
 
 @pytest.mark.parametrize("setting", ["", ".paper_size"])

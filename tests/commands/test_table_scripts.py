@@ -14,7 +14,6 @@ from fairseq import options
 from fairseq_phrase.cli import average, inspect_data, label, plot, preprocess, report, synthetic
 from tests.support.commands import run_script
 from tests.support.repository import REPOSITORY
-from tests.support.selection import first_fast
 
 OWN = {"preprocess": preprocess, "average": average, "report": report, "plot": plot}
 OWN |= {"synthetic": synthetic, "inspect": inspect_data, "label": label}
@@ -123,7 +122,7 @@ TABLES = {
 
 
 @pytest.mark.fast(3)
-@pytest.mark.parametrize("table", first_fast(TABLES, 25))
+@pytest.mark.parametrize("table", TABLES)
 def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, parse):
     name, *arguments = table.split()
     out = tmp_path / "out"
@@ -151,6 +150,7 @@ def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, pars
         assert [line for line in reports if re.search(pattern, line)], reports
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -196,6 +196,7 @@ def test_a_folder_may_have_rows_of_another_precision_and_a_report_its_own_tokeni
     assert "holds runs with direction=de-en vocab-size=500" in run_script(*arguments, expect=1)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("direction", ["de-en", "en-de"])
 def test_each_test_set_of_multi30k_is_translated_and_reported(direction, tmp_path, parse):
     names = [f"test_{year}_flickr" for year in (2016, 2017, 2018)]
@@ -269,6 +270,7 @@ def test_texts_are_found_where_the_scripts_look_for_every_text(elsewhere, tmp_pa
     assert "test_2018_flickr.de.gz" in downloaded
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -294,7 +296,8 @@ DATA_ONLY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("table", first_fast(DATA_ONLY, 3))
+@pytest.mark.fast(3)
+@pytest.mark.parametrize("table", DATA_ONLY)
 def test_data_only_makes_the_data_and_trains_nothing(table, tmp_path):
     output = run_script(*table.split(), DRY, "--data-only", "--out", tmp_path / "out")
     names = {Path(words[words[0] == "python"]).name for words in commands_of(output)}
@@ -347,6 +350,7 @@ def test_the_options_of_a_table_are_variables_of_its_file(clone):
     assert "data-bin.unread" not in output, "no row reads these data"
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize(
     ("written", "instead", "message"),
     [
@@ -387,18 +391,18 @@ def test_a_table_is_what_its_yaml_says_whatever_the_editor(clone):
 
     plain = output_of(f"{table}\n")
     assert "-s de -t en --trainpref text/train" in plain
-    crlf = f"{table}\n\n".replace("\n", "\r\n")
-    for content in (table, crlf, f"\ufeff{table}\n", table.replace("\n  ", "\n    ")):
+    indented = table.replace("\n  ", "\n    ")
+    for content in (indented, f"\ufeff{table}\n\n".replace("\n", "\r\n")):
         assert output_of(content) == plain
 
 
-def test_help_says_which_options_there_are():
-    for name in dict.fromkeys(table.split()[0] for table in TABLES):
-        output = run_script(name, "--help")
-        assert "Options of this table:" in output
-        assert "--gpus-per-run N" in output
-        assert not re.search("Source it|sourc(e|ing) (it )?from|common to", output)
-        assert f"bash scripts/{name}.sh" in output
+@pytest.mark.fast(2)
+@pytest.mark.parametrize("name", dict.fromkeys(table.split()[0] for table in TABLES))
+def test_help_says_which_options_there_are(name):
+    output = run_script(name, "--help")
+    assert "Options of this table:" in output
+    assert "--gpus-per-run N" in output
+    assert f"bash scripts/{name}.sh" in output
 
 
 def test_an_environment_that_is_not_ready_is_named(tmp_path):
@@ -409,6 +413,7 @@ def test_an_environment_that_is_not_ready_is_named(tmp_path):
     assert "PATH finds no fairseq-train" in output
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(("sections", "updates"), [(("00", "01"), "2300"), (("18", "23"), "10000")])
 def test_the_whole_treebank_is_trained_on_longer_than_a_sample(sections, updates, tmp_path):
     for section in sections:

@@ -137,6 +137,7 @@ def test_splits_of_tatoeba_share_no_sentence(tmp_path):
     assert f"{table}, line 2: expected English, tab, German" in failed.stderr
 
 
+@pytest.mark.slow
 def test_generalization_sets_and_an_adapted_parser(english_parser, tmp_path):
     data, out = tmp_path / "slog", tmp_path / "out"
     data.mkdir()

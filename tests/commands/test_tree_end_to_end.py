@@ -12,7 +12,7 @@ from fairseq_cli import generate as fairseq_generate
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.cli import analyze, plot
 from fairseq_phrase.cli import preprocess as preprocess_command
-from tests.support.commands import SIZES, losses, run, train
+from tests.support.commands import SIZES, losses, run, train, translations
 
 TREE = ["--arch", "tree_transformer_tiny", *SIZES, "--max-tokens", "2000"]
 
@@ -36,10 +36,6 @@ def tree_data(synthetic_corpus, tmp_path_factory) -> Path:
 def trained(tree_data, tmp_path_factory) -> tuple[Path, str]:
     save = tmp_path_factory.mktemp("trained")
     return save, train(tree_data, save, *TREE, "--max-epoch", "1")
-
-
-def translations(printed: str) -> dict[str, str]:
-    return dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
 
 
 def test_it_trains_translates_batches_as_single_sentences_and_aligns(trained, tree_data, command):

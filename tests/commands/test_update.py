@@ -23,7 +23,8 @@ def parameters_of(training):
     return {name: value.clone() for name, value in training.model.state_dict().items()}
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("dropout", [0.3, 0.0])
 def test_with_the_flag_the_bits_are_those_of_fairseqs_own_task(data_directory, dropout):
     flags = [*TRANSFORMER, "--dropout", dropout]
     right = ["--task", "translation", "--left-pad-source"]  # which fairseq pads by default
@@ -76,6 +77,7 @@ def test_losses_in_half_precision_are_those_of_fairseqs_update_to_rounding(
     assert training.task.loss_scale == (1.0 if scaler is None else scaler.loss_scale)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("flags", [[], ["--bf16"]], ids=["fp32", "bf16"])
 def test_a_training_continues_that_of_the_other_update(data_directory, tmp_path, flags):
     flags = [*TRANSFORMER, *flags]

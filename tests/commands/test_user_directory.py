@@ -103,14 +103,9 @@ def test_without_its_folder_the_message_names_the_option(trained, data_directory
 def test_labelling_knows_the_task_by_its_folder(trained, data_directory):
     user_dir, checkpoint = trained
     printed = run(
-        "fairseq-phrase-label",
-        data_directory,
-        "--path",
-        checkpoint,
-        "--user-dir",
-        user_dir,
+        "fairseq-phrase-label", data_directory, "--path", checkpoint, "--user-dir", user_dir,
         expect=2,
-    )
+    )  # fmt: skip
     assert (
         "trained by the task own_translation: only models of the task syntax_labelling" in printed
     )

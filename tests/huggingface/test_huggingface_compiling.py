@@ -25,7 +25,6 @@ from tests.support.relation_models import (
     states,
     tables,
 )
-from tests.support.selection import first_fast
 
 #: Learned and rotated positions, several masks, shared layers, T5's own biases.
 TYPES = ("bert", "albert", "modernbert", "llama", "t5")
@@ -49,7 +48,8 @@ def other_trees(batch):
     return batch | {"src_heads": torch.tensor([[0, 0, 1], [0, 0, -1]])}
 
 
-@pytest.mark.parametrize("model_type", first_fast(TYPES))
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("model_type", TYPES)
 def test_one_graph_computes_the_trees_of_each_batch(model_type):
     model = moved(add_relation_bias(made(model_type), labels=LABELS, vectors=True))
     batches = inputs(model), other_trees(inputs(model))
@@ -63,8 +63,9 @@ def test_one_graph_computes_the_trees_of_each_batch(model_type):
         torch.testing.assert_close(result, twin, rtol=0, atol=1e-12)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
-    ("model_type", "checkpoints"), first_fast([("bert", True), ("t5", False), ("llama", True)])
+    ("model_type", "checkpoints"), [("bert", True), ("t5", False), ("llama", True)]
 )
 def test_the_gradients_of_one_graph_are_those_without(model_type, checkpoints):
     model = moved(add_relation_bias(made(model_type), labels=LABELS, vectors=True)).train()
@@ -83,7 +84,8 @@ def test_the_gradients_of_one_graph_are_those_without(model_type, checkpoints):
         torch.testing.assert_close(actual[name], gradient, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("is_compiled", first_fast([False, True]))
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("is_compiled", [False, True])
 def test_each_thread_reads_its_own_trees(is_compiled):
     model = moved(add_relation_bias(made("bert"), labels=LABELS, vectors=True))
     batches = inputs(model), other_trees(inputs(model))

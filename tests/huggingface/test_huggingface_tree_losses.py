@@ -35,7 +35,6 @@ from fairseq_phrase.methods.losses.tree_planting import tree_distances, tree_pla
 from fairseq_phrase.methods.losses.tree_regularization import tree_regularization
 from fairseq_phrase.testing import build_model, make_dictionary
 from tests.support.huggingface_models import small_config, write_bert, write_family
-from tests.support.selection import first_fast
 from tests.twins import tree_losses as twins
 
 
@@ -583,7 +582,8 @@ def collator(tokenizer, model, causal=False):
     return collated
 
 
-@pytest.mark.parametrize("kind", first_fast(["bert", "llama", "t5"]))
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("kind", ["bert", "llama", "t5"])
 def test_trainer_teaches_trees(kind, tmp_path):
     # Tokenizers learn halves of words, so that words have several subwords.
     lines = [" ".join(f"{word[:2]} {word[2:]}" for word in words) for words in SENTENCES]

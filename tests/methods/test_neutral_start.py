@@ -26,7 +26,6 @@ from fairseq_phrase.methods.encoder_method import ENCODERS, neutral_obstacle, tr
 from fairseq_phrase.testing import SIZES, build_model, encode, make_batch, make_dictionary
 from tests.support.named_models import make_task
 from tests.support.repository import REPOSITORY
-from tests.support.selection import first_fast
 from tests.support.tolerance import assert_same
 
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
@@ -165,7 +164,8 @@ def test_logits_are_those_of_the_checkpoint_and_new_parameters_learn(
     } == set()
 
 
-@pytest.mark.parametrize("option", first_fast(STOCK, 3))
+@pytest.mark.fast(3)
+@pytest.mark.parametrize("option", STOCK)
 def test_every_row_over_an_option_of_fairseq_starts_neutrally_or_is_refused(
     dictionary, option
 ) -> None:

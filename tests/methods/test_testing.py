@@ -15,7 +15,6 @@ from fairseq_phrase.checkpoints.loading import register
 from fairseq_phrase.methods.syntax_encoder import SyntaxEncoderLayer
 from tests.support.registrations import registrations_undone
 from tests.support.repository import REPOSITORY
-from tests.support.selection import first_fast
 
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
 from label_transformer import LabelEncoder, LabelledTokens
@@ -180,7 +179,8 @@ def test_the_attention_of_the_tutorial_passes_all_checks():
             check("label_attention", "labels")
 
 
-@pytest.mark.parametrize("mistake", first_fast(MISTAKES, 3))
+@pytest.mark.fast(3)
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_wrong_encoder_fails_the_checks_of_its_mistake(mistake, monkeypatch):
     changes, expected = MISTAKES[mistake]
     assert failing(monkeypatch, changes) == expected

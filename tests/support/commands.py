@@ -103,6 +103,11 @@ def losses(log: str) -> dict[int, float]:
     return {int(update): float(loss) for loss, update in matches}
 
 
+def translations(printed: str) -> dict[str, str]:
+    """The first translation of each sentence that fairseq-generate prints, by the sentence's number."""
+    return dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+
+
 def train_with_stops(train: Callable[..., object], folder: Path, epochs: int = 2) -> None:
     """Compare a training with one that stops in the middle and at the end of each epoch.
 

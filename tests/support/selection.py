@@ -7,14 +7,6 @@ from collections.abc import Iterable
 import pytest
 
 
-def first_fast(values: Iterable, fast: int = 1) -> list:
-    """Return a test's parameters, of which all but the first are slow: one more value takes long."""
-    return [
-        value if index < fast else pytest.param(*_tuple(value), marks=pytest.mark.slow)
-        for index, value in enumerate(values)
-    ]
-
-
 def first_of_each(values: Iterable[tuple]) -> list:
     """Return a test's parameters, of which all but the first with the same first value are slow."""
     values = list(values)
@@ -23,7 +15,3 @@ def first_of_each(values: Iterable[tuple]) -> list:
         value if firsts[value[0]] == index else pytest.param(*value, marks=pytest.mark.slow)
         for index, value in enumerate(values)
     ]
-
-
-def _tuple(value: object) -> tuple:
-    return value if isinstance(value, tuple) else (value,)

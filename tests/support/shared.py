@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import SIZES, TRAINING
+from tests.support.commands import SIZES, TRAINING, run
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
@@ -37,13 +37,8 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     return folder
 
 
-def checkpoints_of(
-    factory: pytest.TempPathFactory,
-    data: Path,
-    models: Mapping[str, list[str]],
-    updates: Mapping[str, int] | None = None,
-) -> dict[str, Path]:
-    """Return a checkpoint of each model, after a few updates; each is trained once in a run.
+class Checkpoints(Mapping[str, Path]):
+    """A checkpoint of each model after a few updates, trained when it is asked for, once in a run.
 
     Args:
         factory: of the run's folders.
@@ -51,21 +46,30 @@ def checkpoints_of(
         models: the options of each model and its task, by name.
         updates: the number of updates, by name; 30 for the others.
     """
-    from fairseq_cli import train as fairseq_train  # it configures logging
 
-    checkpoints = {}
-    for name, model in models.items():
-        options = [*model, "--max-update", str((updates or {}).get(name, 30))]
+    def __init__(
+        self,
+        factory: pytest.TempPathFactory,
+        data: Path,
+        models: Mapping[str, list[str]],
+        updates: Mapping[str, int] | None = None,
+    ) -> None:
+        self.factory, self.data, self.models, self.updates = factory, data, models, updates or {}
+
+    def __getitem__(self, name: str) -> Path:
+        options = [*self.models[name], "--max-update", str(self.updates.get(name, 30))]
+
+        def make(folder: Path) -> None:
+            run(
+                "fairseq-train", self.data, "--user-dir", "fairseq_phrase", *TRAINING, *SIZES, *options,
+                "--save-dir", folder, "--max-tokens", "1000", "--disable-validation",
+            )  # fmt: skip
+
         folder = "-".join(option.strip("-") for option in options)
+        return made_once(self.factory, folder, make) / "checkpoint_last.pt"
 
-        def make(folder: Path, options: list[str] = options) -> None:
-            arguments = [
-                data, "--user-dir", "fairseq_phrase", *TRAINING, *SIZES, *options, "--save-dir",
-                folder, "--max-tokens", "1000", "--disable-validation",
-            ]  # fmt: skip
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
-                fairseq_train.cli_main()
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.models)
 
-        checkpoints[name] = made_once(factory, folder, make) / "checkpoint_last.pt"
-    return checkpoints
+    def __len__(self) -> int:
+        return len(self.models)

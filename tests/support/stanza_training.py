@@ -166,7 +166,7 @@ def _train_parsers(treebank: Path, brackets: Path, models: Path, work: Path) -> 
     }  # fmt: skip
     files = {
         "train_file": treebank, "eval_file": treebank, "output_file": work / "parsed.conllu",
-        "max_steps": 30, "eval_interval": 30,
+        "max_steps": 10, "eval_interval": 10,
     }  # fmt: skip
     _run(
         tagger, **shared, **files, **_SMALL, save_dir=models / "pos",
@@ -177,7 +177,7 @@ def _train_parsers(treebank: Path, brackets: Path, models: Path, work: Path) -> 
     _run(
         constituency_parser, "--no_retag", "--no_multistage", "--no_checkpoint", **shared,
         **_SMALL_CONSTITUENCY, save_dir=models / "constituency", train_file=brackets,
-        eval_file=brackets, epochs=4, epoch_size=30, train_batch_size=10,
+        eval_file=brackets, epochs=1, epoch_size=30, train_batch_size=10,
     )  # fmt: skip
 
 
