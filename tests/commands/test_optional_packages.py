@@ -19,7 +19,7 @@ sys.modules["fairseq"] = sys.modules["fairseq_cli"] = None  # the import raises 
 import fairseq_phrase
 from fairseq_phrase.__main__ import commands, main
 
-for package in ("huggingface", "modules", "parsers", "syntax"):
+for package in ("huggingface", "parsers", "syntax"):
     path = [f"{fairseq_phrase.__path__[0]}/{package}"]
     for module in pkgutil.walk_packages(path, f"fairseq_phrase.{package}."):
         importlib.import_module(module.name)
