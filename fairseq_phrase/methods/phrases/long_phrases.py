@@ -22,35 +22,11 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from fairseq_phrase.methods.common.tensors import applied, upcast
-from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, PhraseEdges, number_parts
+from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, number_parts
 
 #: Pairs whose rows are gathered at once. 512 to 2048 were equally fast, and a single gather was 2 times
 #: slower.
 EDGES_AT_ONCE = 1024
-
-
-def adjacent_pairs(contains: Tensor) -> PhraseEdges:
-    """List the adjacent pairs of nodes: two that share all tokens of one, or a padded node with itself.
-
-    Args:
-        contains: from :attr:`PhraseBatch.contains`. Shape: (batch, nodes, tokens)
-    """
-    batch, num_nodes, num_tokens = contains.shape
-    # Each node of each token, sorted by token; flat indices of tokens and nodes.
-    sentence, token, node = contains.mT.nonzero(as_tuple=True)
-    token, node = sentence * num_tokens + token, sentence * num_nodes + node
-    # Each of them with all nodes of the same token.
-    runs = token.bincount(minlength=batch * num_tokens)
-    repeats = runs[token]
-    first = (runs.cumsum(0) - runs)[token] - (repeats.cumsum(0) - repeats)
-    other = node[first.repeat_interleave(repeats) + torch.arange(int(repeats.sum()))]
-    nodes = batch * num_nodes
-    pairs, shared = (node.repeat_interleave(repeats) * nodes + other).unique(return_counts=True)
-    sizes = contains.sum(2).flatten()
-    is_adjacent = (shared == sizes[pairs // nodes]) | (shared == sizes[pairs % nodes])
-    padded = (sizes == 0).nonzero().flatten()
-    pairs = torch.cat([pairs[is_adjacent], padded * nodes + padded]).sort().values
-    return PhraseEdges(pairs // nodes, pairs % nodes)
 
 
 def edge_attention(

@@ -60,6 +60,30 @@ def number_parts(
     return numbers.where(key_size != query_size, 0)
 
 
+def adjacent_pairs(contains: Tensor) -> PhraseEdges:
+    """List the adjacent pairs of nodes: two that share all tokens of one, or a padded node with itself.
+
+    Args:
+        contains: from :attr:`PhraseBatch.contains`. Shape: (batch, nodes, tokens)
+    """
+    batch, num_nodes, num_tokens = contains.shape
+    # Each node of each token, sorted by token; flat indices of tokens and nodes.
+    sentence, token, node = contains.mT.nonzero(as_tuple=True)
+    token, node = sentence * num_tokens + token, sentence * num_nodes + node
+    # Each of them with all nodes of the same token.
+    runs = token.bincount(minlength=batch * num_tokens)
+    repeats = runs[token]
+    first = (runs.cumsum(0) - runs)[token] - (repeats.cumsum(0) - repeats)
+    other = node[first.repeat_interleave(repeats) + torch.arange(int(repeats.sum()))]
+    nodes = batch * num_nodes
+    pairs, shared = (node.repeat_interleave(repeats) * nodes + other).unique(return_counts=True)
+    sizes = contains.sum(2).flatten()
+    is_adjacent = (shared == sizes[pairs // nodes]) | (shared == sizes[pairs % nodes])
+    padded = (sizes == 0).nonzero().flatten()
+    pairs = torch.cat([pairs[is_adjacent], padded * nodes + padded]).sort().values
+    return PhraseEdges(pairs // nodes, pairs % nodes)
+
+
 #: The number of nodes above which attention within phrases is computed along the list of adjacent pairs:
 #: 256 tokens with phrases of two, more than translated sentences have.
 LONG = 512
@@ -153,8 +177,6 @@ class PhraseBatch:
     @cached_property
     def edges(self) -> PhraseEdges:
         """The adjacent pairs of nodes (eq. 4), sorted by query."""
-        from fairseq_phrase.methods.phrases.long_phrases import adjacent_pairs
-
         return adjacent_pairs(self.contains)
 
     @cached_property
