@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.data.batches.source_batches import collate_parses, numbered_parse, truncated
 from fairseq_phrase.data.batches.text_blocks import joined_parses
-from fairseq_phrase.data.batches.tree_sources import TreeSource
+from fairseq_phrase.data.batches.tree_sources import Trees
 from fairseq_phrase.data.store.layout import shared_index
 from fairseq_phrase.data.subwords.encoded_sentences import encode_words
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
@@ -179,4 +179,4 @@ def test_edges_that_raw_text_loses_are_counted_in_a_warning(install_parser, capl
 
 def test_trees_without_syntax_have_no_graph():
     with pytest.raises(UserError, match="also reads the parse's enhanced dependencies"):
-        TreeSource("random").fields_to_read(["words", "heads", "enhanced"])
+        Trees("random").fields_to_read(["words", "heads", "enhanced"])
