@@ -13,8 +13,7 @@ from typing import Any
 import sentencepiece
 
 from fairseq_phrase.data.store.dictionaries import SPECIAL
-from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens
-from fairseq_phrase.data.subwords.segmenter import Segmenter, vocabulary_of
+from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens, Segmenter, vocabulary_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.optional_packages import load_entry, optional_packages
