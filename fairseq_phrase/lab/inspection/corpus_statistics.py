@@ -280,14 +280,11 @@ def _label_rows(
 def _share_of(name: str, numbers: list[int]) -> Cell:
     def cell(statistics: SplitStatistics) -> str:
         counts = statistics.labels.get(name, _EMPTY)
-        return _percent(sum(int(counts[n]) for n in numbers if n < len(counts)), int(counts.sum()))
+        part, total = sum(int(counts[n]) for n in numbers if n < len(counts)), int(counts.sum())
+        return f"{100 * part / total:.2f} %" if total else "-"
 
     return cell
 
 
 def _ratio(part: int, total: int) -> str:
     return f"{part / total:.2f}" if total else "-"
-
-
-def _percent(part: int, total: int) -> str:
-    return f"{100 * part / total:.2f} %" if total else "-"
