@@ -14,7 +14,6 @@ from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers.interfaces import FileParser, flat, split_at_white_space
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed
-from fairseq_phrase.text import read_lines
 
 #: Limit, in lines and trees together, of the search for the next line that fits a tree. After more lost
 #: trees or lines, no tree fits, and ``--max-flat`` stops.
@@ -124,7 +123,6 @@ class Reading:
         self._parser, self._path = parser, path
         self._lines = _Ahead(lines)
         self._trees = _Ahead(parser.trees(path))
-        self._counts = ""
         # The lines up to the last one of a gap have no trees, for one reason.
         self._gap_end, self._gap_reason = 0, ""
         # Neighbouring misfits search the same lines and trees.
@@ -190,7 +188,7 @@ class Reading:
             self._gap_end = sys.maxsize
             self._gap_reason = (
                 f"{self._path}: trees are missing at the end: lines {number} and later of the text have "
-                f"none{self._counted()}"
+                "none"
             )
             return self._gap_reason
         given_up, ahead = self._next_fit()
@@ -201,7 +199,7 @@ class Reading:
         if extra is not None:
             return (
                 f"{location(self._path, tree.line)}: {extra} trees from here on are of no line of the "
-                f"text{self._counted()}"
+                "text"
             )
         column = "" if misfit.column is None else f", column {misfit.column}"
         return f"{location(self._path, misfit.line)}{column}: {misfit}"
@@ -222,10 +220,8 @@ class Reading:
                 "the text have none"
             )
         self._gap_end = number + length - 1
-        self._gap_reason = (
-            f"{location(self._path, tree.line)}: {trees}, and this tree is of line {number + length}"
-            f"{self._counted()}"
-        )
+        where = location(self._path, tree.line)
+        self._gap_reason = f"{where}: {trees}, and this tree is of line {number + length}"
         return self._gap_reason
 
     def _next_fit(self) -> tuple[int, int]:
@@ -292,18 +288,6 @@ class Reading:
             except MisfitError:
                 self._fitting[pair] = 0
         return self._fitting[pair]
-
-    def _counted(self) -> str:
-        """Return the numbers of trees in the file and of lines with text, as text."""
-        if not self._counts:
-            trees = sum(1 for _ in self._parser.trees(self._path))
-            text = str(self._path).removesuffix(".gz").removesuffix(f".{self._parser.suffix}")
-            there = [path for path in (Path(text), Path(f"{text}.gz")) if path.is_file()]
-            self._counts = f" ({trees} trees in the file)"
-            if there:
-                lines = sum(1 for line in read_lines(there[0]) if line.strip())
-                self._counts = f" ({trees} trees for {lines} lines with text)"
-        return self._counts
 
 
 def _is_visible(line: str) -> bool:

@@ -73,7 +73,7 @@ def test_the_message_names_the_lost_trees_and_where(tmp_path):
     assert unparsed(parses) == list(range(100, 150))
     assert {parse.reason for parse in parses[100:150]} == {
         f"{tmp_path / 'text.en.ptb'}, line 101: 50 trees are missing before this one: lines 101 to 150 "
-        "of the text have none, and this tree is of line 151 (190 trees for 240 lines with text)"
+        "of the text have none, and this tree is of line 151"
     }
 
 
@@ -84,7 +84,7 @@ def test_trees_lost_at_the_end_are_named(tmp_path, size):
     assert unparsed(parses) == list(range(100 - size, 100))
     assert {parse.reason for parse in parses[-size:]} == {
         f"{tmp_path / 'text.en.ptb'}: trees are missing at the end: lines {101 - size} and later of the "
-        f"text have none ({100 - size} trees for 100 lines with text)"
+        f"text have none"
     }
 
 
