@@ -138,16 +138,16 @@ class Trees:
             tokens: its token indices; special tokens may be among them.
             index: its index in the pool; None if it is not in the pool.
         """
-        source, seed = self.setting
+        source, _ = self.setting
         if source == "parse":
             return parse
         words = int(parse["words"].max(initial=-1)) + 1
         if source == "linear":
             heads = chain(words)
         elif source == "random":
-            heads = random_tree(words, np.random.default_rng(self._drawn(seed, tokens)))
+            heads = random_tree(words, np.random.default_rng(self.draw(tokens)))
         else:
-            other = self._other_sentence(words, self._drawn(seed, tokens), index)
+            other = self.other_sentence(words, self.draw(tokens), index)
             heads = fitted(self._pool[other]["heads"], words)
         return {**parse, "heads": heads}
 
@@ -169,9 +169,9 @@ class Trees:
         order = np.argsort(sizes, kind="stable")
         return order, sizes[order]
 
-    def _drawn(self, seed: int, tokens: Any) -> int:
+    def draw(self, tokens: Any) -> int:
         """Draw a number from the seed and the sentence's characters, independent of its subwords."""
-        dictionary = self._dictionary
+        dictionary, (_, seed) = self._dictionary, self.setting
         assert dictionary is not None
         special = {dictionary.pad(), dictionary.bos(), *ends_of(dictionary)}
         subwords = (dictionary[index] for index in map(int, tokens) if index not in special)
@@ -179,7 +179,7 @@ class Trees:
         digest = hashlib.blake2b(f"{seed} {text}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big")
 
-    def _other_sentence(self, words: int, drawn: int, index: int | None) -> int:
+    def other_sentence(self, words: int, drawn: int, index: int | None) -> int:
         """Choose another sentence with this number of words, or nearly this number if few have it."""
         order, lengths = self._by_length
         furthest = max(lengths[-1] - words, words, 1)
