@@ -85,8 +85,8 @@ def _trainings(report: Report) -> Iterator[str]:
         logs = [run.training for run in row.runs]
         trees = [log.identity.only("parser", "trees").labels() for log in logs if log.identity]
         differing = _differing([log.options for log in logs if log.options])
-        differing |= _differing(_recorded_by_all([log.sentences for log in logs]))
-        differing |= _differing(_recorded_by_all(trees))
+        differing |= _differing([log.sentences for log in logs], recorded_by_all=True)
+        differing |= _differing(trees, recorded_by_all=True)
         differing |= _differing([{"updates": f"{log.updates:,}"} for log in logs if log.updates])
         if differing:
             yield f"Runs of {row.title} differ in {_listed(differing)}."
@@ -100,8 +100,8 @@ def _trainings(report: Report) -> Iterator[str]:
     logs = [row.runs[0].training for row in report.rows_with_runs]
     parts = ("languages", "source", "target", "text")
     data = [log.identity.only(*parts).labels() for log in logs if log.identity]
-    differing = _differing(_recorded_by_all(data))
-    differing |= _differing(_recorded_by_all([log.sentences for log in logs]))
+    differing = _differing(data, recorded_by_all=True)
+    differing |= _differing([log.sentences for log in logs], recorded_by_all=True)
     differing |= _differing([
         {name: log.options[name] for name in ("fp16", "bf16") if name in log.options} for log in logs
     ])  # fmt: skip
@@ -109,26 +109,23 @@ def _trainings(report: Report) -> Iterator[str]:
         yield f"Rows differ in their data or precision: {_listed(differing)}."
 
 
-def _differing(facts: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+def _differing(
+    facts: Sequence[Mapping[str, str]], *, recorded_by_all: bool = False
+) -> dict[str, list[str]]:
     """Return the values of each setting that differs, by name; ``-`` where it is not recorded.
 
     A setting that is off does not differ from one that an earlier version did not have.
+
+    Args:
+        recorded_by_all: leave out settings that a mapping lacks: an earlier version recorded fewer.
     """
     differing = {}
     for name in dict.fromkeys(name for mapping in facts for name in mapping):
         values = list(dict.fromkeys(mapping.get(name, "-") for mapping in facts))
         is_off = len(values) == 2 and "-" in values and _OFF & {*values}
-        if len(values) > 1 and not is_off:
+        if len(values) > 1 and not is_off and not ("-" in values and recorded_by_all):
             differing[name] = values
     return differing
-
-
-def _recorded_by_all(records: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return the entries that all records have: an earlier version recorded fewer."""
-    return [
-        {name: value for name, value in record.items() if all(name in other for other in records)}
-        for record in records
-    ]
 
 
 def _listed(differing: Mapping[str, Iterable[str]]) -> str:
