@@ -11,6 +11,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
+from fairseq_phrase.checkpoints.guards import check_sizes, check_ties
 from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
 from fairseq_phrase.checkpoints.options import (
     complete_options,
@@ -18,7 +19,6 @@ from fairseq_phrase.checkpoints.options import (
     model_options,
     sections_of,
 )
-from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
 from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
 from fairseq_phrase.data.batches.raw_tokens import SourceDictionary
 from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerprint

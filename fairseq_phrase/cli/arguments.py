@@ -120,7 +120,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "of this data directory, by default of the dictionary that is reused or of other parses "
         "in the data directory; labels that they lack become <unk>"},
     "--workers": {
-        "type": positive, "default": 1, "metavar": "N", "help": "processes, or Ray actors"},
+        "type": positive, "default": 1, "metavar": "N", "help": "processes, also of Ray"},
     "--engine": {
         "choices": ENGINES, "default": "processes",
         "help": "where the processes run; ray needs the extra [ray]"},

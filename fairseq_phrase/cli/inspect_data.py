@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> None:
         return
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # for a terminal without box-drawing characters
-    from fairseq_phrase.lab.inspection.sentence_blocks import load_dictionaries
+    from fairseq_phrase.lab.inspection.parsed_text import load_dictionaries
 
     by_language: list[list[Any]] = []
     for number, manifest in enumerate(_manifests(args.data)):
@@ -122,15 +122,12 @@ def _progress(action: str, manifest: Manifest, splits: list[str]) -> tqdm:
 def _overview(
     directory: Path, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> str:
-    from fairseq_phrase.data.store.reader import ParseStore
     from fairseq_phrase.lab.inspection.corpus_statistics import (
         manifest_text,
         split_statistics,
         statistics_text,
     )
 
-    for split in splits:
-        ParseStore(directory, split, manifest.language, set())  # compares the fingerprints
     with _progress("counting", manifest, splits) as progress:
         counted = [
             split_statistics(directory, manifest, split, dictionaries, progress.update)

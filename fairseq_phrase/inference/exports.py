@@ -7,8 +7,6 @@ a model becomes a bundle with a class of this package.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
@@ -24,7 +22,7 @@ from fairseq_phrase.checkpoints.loading import build_models, languages_of, read_
 from fairseq_phrase.data.batches.source_batches import SourceTask
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
-from fairseq_phrase.inference.factored_tokens import SEPARATOR, factor_rows, vocabulary
+from fairseq_phrase.inference.factored_tokens import factor_rows, vocabulary
 from fairseq_phrase.inference.model_card import CardOptions
 from fairseq_phrase.inference.model_files import load_ensemble
 from fairseq_phrase.methods.positions.structural_transformer import StructuralEncoder
@@ -157,15 +155,6 @@ def _flag(name: str, value: Any) -> str:
     return flag if value is True else f"{flag} {value}"
 
 
-#: A program that translates one line of the given words with the folder's model.
-TRIAL = """
-import sys
-import ctranslate2
-translator = ctranslate2.Translator(sys.argv[1], device="cpu")
-translator.translate_batch([sys.argv[2:]], beam_size=2, max_decoding_length=3, return_attention=True)
-"""
-
-
 def export_ctranslate2(
     checkpoint: Path, data: str | Path, out: Path, quantization: str | None = None, **identity: Any
 ) -> None:
@@ -201,29 +190,11 @@ def export_ctranslate2(
             raise UserError(
                 f"CTranslate2 cannot convert {checkpoint}: {type(error).__name__}: {error}"
             ) from error
-        words = task.source_dictionary.symbols[task.source_dictionary.nspecial :][:3]
-        table = model.encoder.embed_tokens
-        factors = len(table.factors) if isinstance(table, FactoredEmbedding) else 0
-        labels = f"{SEPARATOR}<blank>" * factors
-        _try(folder, [word + labels for word in words if SEPARATOR not in word])
 
 
 def _refuse_tags(task: Task, checkpoint: Path) -> None:
     if getattr(task.cfg, "langs", None):  # fairseq's own task lacks the option
         raise UserError(f"{checkpoint} was trained with --langs: use a bundle")
-
-
-def _try(folder: Path, words: list[str]) -> None:
-    """Load a model and run it once, in a separate process, because a crash would end this one."""
-    ran = subprocess.run(
-        [sys.executable, "-c", TRIAL, str(folder), *words], capture_output=True, text=True
-    )
-    if ran.returncode:
-        message = (ran.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise UserError(
-            "CTranslate2 fails with the model that it converted "
-            f"(exit status {ran.returncode}): {message}"
-        )
 
 
 @torch.no_grad()  # else parameters cannot become NumPy's arrays

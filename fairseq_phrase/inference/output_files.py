@@ -162,12 +162,15 @@ class OutputFile:
     ``FILE.partial`` has the output so far. ``FILE.key`` has the key in its first line, then a line for
     each chunk: the digest of its lines, the size of ``FILE.partial`` after it, and the digest of its
     output. A part's key stays, to be compared with the other parts.
+
+    Attributes:
+        note: the path of ``FILE.key``.
     """
 
     def __init__(self, path: Path, key: Key):
         self.path, self._key = path, key
         self._partial = path.with_name(f"{path.name}.partial")
-        self._note = path.with_name(f"{path.name}.key")
+        self.note = path.with_name(f"{path.name}.key")
         #: The digests of the lines of the chunks that the model reads now.
         self._begun: deque[str] = deque()
         self._finished: list[Record] = []
@@ -175,7 +178,7 @@ class OutputFile:
     @property
     def has_key(self) -> bool:
         """Whether a run of this version wrote the file, and may go on with it."""
-        return self._note.is_file()
+        return self.note.is_file()
 
     def require_key(self) -> bool:
         """Check that existing files have this run's key; return whether the file is complete.
@@ -188,7 +191,7 @@ class OutputFile:
             return False
         if not self.has_key:
             raise UserError(
-                f"{there} is there without {self._note.name}, which records what made it: remove it, or "
+                f"{there} is there without {self.note.name}, which records what made it: remove it, or "
                 "name another --out"
             )
         recorded_key, self._finished = self._recorded()
@@ -197,22 +200,22 @@ class OutputFile:
             return False
         size = self._finished[-1][1] if self._finished else 0
         if len(self._intact(self.path)) < len(self._finished) or self.path.stat().st_size != size:
-            raise UserError(f"{self.path} is not as it was written: remove it and {self._note}")
+            raise UserError(f"{self.path} is not as it was written: remove it and {self.note}")
         return True
 
     def _remedy(self, path: Path) -> str:
-        return f"give the same options and files, or remove {path} and {self._note}"
+        return f"give the same options and files, or remove {path} and {self.note}"
 
     def _recorded(self) -> tuple[dict[str, str], list[Record]]:
-        heading, *lines = self._note.read_bytes().split(b"\n")
-        key = read_key(heading, self._note)
+        heading, *lines = self.note.read_bytes().split(b"\n")
+        key = read_key(heading, self.note)
         try:
             records = [
                 (str(digest), int(size), str(text))
                 for digest, size, text in map(read_json, lines[:-1])
             ]
         except (ValueError, TypeError):
-            raise damaged(self._note) from None
+            raise damaged(self.note) from None
         return key, records
 
     def write(
@@ -237,15 +240,15 @@ class OutputFile:
         self.require_key()
         records = self._intact(self._partial)
         written = [as_bytes(self._key), *(json.dumps(record).encode() for record in records)]
-        write_atomically(self._note, b"".join(line + b"\n" for line in written))
+        write_atomically(self.note, b"".join(line + b"\n" for line in written))
         count, size = 0, records[-1][1] if records else 0
         try:
             with ExitStack() as files:
                 files.enter_context(named_in_errors(self._partial))
                 out = files.enter_context(open(self._partial, "ab"))
                 out.truncate(size)
-                files.enter_context(named_in_errors(self._note))
-                note = files.enter_context(open(self._note, "ab"))
+                files.enter_context(named_in_errors(self.note))
+                note = files.enter_context(open(self.note, "ab"))
                 unfinished = self._unfinished(chunks, records, skipped)
                 for lines, text in files.enter_context(closing(predict(unfinished))):
                     with named_in_errors(self._partial):
@@ -259,15 +262,11 @@ class OutputFile:
         except BaseException:
             if not self._partial.is_file() or not self._partial.stat().st_size:
                 self._partial.unlink(missing_ok=True)  # nothing to resume from
-                self._note.unlink()
+                self.note.unlink()
             raise
         with named_in_errors(self.path):
             os.replace(self._partial, self.path)
         return count
-
-    def forget_key(self) -> None:
-        """Remove the key of a complete file."""
-        self._note.unlink(missing_ok=True)
 
     def _intact(self, path: Path) -> list[Record]:
         """Return the records of the first chunks whose output a file has as it was written."""
@@ -341,7 +340,7 @@ def write_outputs(
             OutputFile(other_shard.path(text_file), key).require_key()
         count = 0 if is_complete else file.write(chunks, predict, skipped)
         if not shard:
-            file.forget_key()
+            file.note.unlink(missing_ok=True)  # the key of a complete file
             return count, []
         return count, _join(text_file, shard, key)
 

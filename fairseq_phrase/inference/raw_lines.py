@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens
-from fairseq_phrase.data.subwords.segmenter import Segmenter
+from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens, Segmenter
 from fairseq_phrase.data.subwords.segmenters import WholeWords
 from fairseq_phrase.data.subwords.text_encoder import segmenter_of
 from fairseq_phrase.errors import UserError

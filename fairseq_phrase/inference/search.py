@@ -138,7 +138,7 @@ class SegmentSearch:
         if is_given:
             targets = [segment.target for segment in segments]
             add_targets(sample, targets, self._task.target_dictionary)
-        sample = self._on_device(sample)
+        sample = dict(utils.apply_to_sample(lambda value: value.to(self._device), sample))
         generated = self._generator(is_given).generate(self._models, sample)
         for (hypothesis,) in generated if is_given else ():
             # fairseq's scorer returns the mean, whatever the power of the length.
@@ -162,7 +162,7 @@ class SegmentSearch:
         """
         tokens = generated["tokens"].int().cpu()
         subwords = written_tokens(self._task.target_dictionary, tokens, words)
-        score = base_2(generated["score"])
+        score = float(generated["score"]) / math.log(2)  # to base 2, as fairseq prints it
         if self._unknown is None and not self._options.alignments:
             return Hypothesis(self._target.text(subwords), score, len(tokens))
         attention = generated["attention"]  # (source, target)
@@ -204,9 +204,6 @@ class SegmentSearch:
         ]
         text = self._target.join(" ".join(subwords_of_word))
         return ("▁" if subwords_of_word[0].startswith("▁") else "") + terms.get(text, text)
-
-    def _on_device(self, sample: dict[str, Any]) -> dict[str, Any]:
-        return dict(utils.apply_to_sample(lambda value: value.to(self._device), sample))
 
 
 def written_tokens(dictionary: SourceDictionary, tokens: torch.Tensor, words: Sequence[str]) -> str:
@@ -262,11 +259,6 @@ def joined_hypotheses(
             words = words[0] + part.words[0], words[1] + part.words[1]
         hypotheses.append(Hypothesis(text, score, tokens, alignment, words))
     return hypotheses
-
-
-def base_2(score: Any) -> float:
-    """Convert a natural logarithm to base 2, as fairseq does before it prints."""
-    return float(score) / math.log(2)
 
 
 def add_targets(

@@ -268,13 +268,9 @@ class StanzaParser(LineParser):
 
     def _with_trees(self, sentence: ParsedSentence, parts: list[Any]) -> ParsedSentence | Unparsed:
         """Add to a line's words the trees of its Stanza sentences."""
-        words = [word for part in parts for word in part.words]
-        tags = [join_white_space(word.upos or "") or "X" for word in words]
-        tree, deprels, constituents = None, [], None
+        constituents = None
         try:
-            if "heads" in self.fields:
-                tree = DependencyTree(_heads(parts))
-                deprels = [join_white_space(word.deprel or "") or "dep" for word in words]
+            parsed = _over_words(parts, with_heads="heads" in self.fields)
             if "spans" in self.fields:
                 constituents = ConstituencyTree.joined(
                     [constituents_of(part.constituency, len(part.words)) for part in parts]
@@ -282,17 +278,13 @@ class StanzaParser(LineParser):
         except ValueError as error:
             return Unparsed(f"Stanza's parse is not a tree: {error}", sentence)
         sizes = [len(token.words) for part in parts for token in part.tokens]
-        if self._surface and len(sizes) < len(words):
-            parsed = ParsedSentence(
-                [word.text for word in words],
-                [True] * len(words),
-                tree=tree,
-                deprels=deprels,
-                tags=tags,
-                constituents=constituents,
-            )
+        if self._surface and len(sizes) < len(parsed.words):
+            parsed = replace(parsed, constituents=constituents)
             return merged_into_tokens(parsed, sizes, sentence.words, sentence.space_before)
-        return replace(sentence, tree=tree, deprels=deprels, tags=tags, constituents=constituents)
+        return replace(
+            sentence, tree=parsed.tree, deprels=parsed.deprels, tags=parsed.tags,
+            constituents=constituents,
+        )  # fmt: skip
 
     def _packages_of(self, *processors: str) -> dict[str, str]:
         """Return the packages of these processors; a processor may lack one."""
@@ -344,24 +336,14 @@ def sentence_of(document: Any) -> ParsedSentence:
     sentences = []
     end = None  # of the last token in the text
     for part in getattr(document, "sentences", [document]):
-        words = part.words
-        if any(word.head is None for word in words):
+        if any(word.head is None for word in part.words):
             raise UserError("a Stanza document has no dependency parse: add the processor depparse")
         spaces = []
         for token in part.tokens:
             has_offsets = end is not None and token.start_char is not None
             spaces.append(not has_offsets or token.start_char > end)
             end = token.end_char
-        tree = DependencyTree(_heads([part]))
-        deprels = [join_white_space(word.deprel or "") or "dep" for word in words]
-        tags = [join_white_space(word.upos or "") or "X" for word in words]
-        parsed = ParsedSentence(
-            [word.text for word in words],
-            [True] * len(words),
-            tree=tree,
-            deprels=deprels,
-            tags=tags,
-        )
+        parsed = _over_words([part], with_heads=True)
         sizes = [len(token.words) for token in part.tokens]
         forms = [join_white_space(token.text) or "_" for token in part.tokens]
         sentences.append(merged_into_tokens(parsed, sizes, forms, spaces))
@@ -382,6 +364,18 @@ def _checked_for_length(
     return Unparsed(
         f"Stanza finds a sentence of {length} words here, more than the limit of {MAX_WORDS}",
         sentence,
+    )
+
+
+def _over_words(parts: list[Any], *, with_heads: bool) -> ParsedSentence:
+    """Return Stanza's sentences as one, over their syntactic words, with tags and dependencies."""
+    words = [word for part in parts for word in part.words]
+    return ParsedSentence(
+        [word.text for word in words],
+        [True] * len(words),
+        tree=DependencyTree(_heads(parts)) if with_heads else None,
+        deprels=[join_white_space(w.deprel or "") or "dep" for w in words] if with_heads else [],
+        tags=[join_white_space(word.upos or "") or "X" for word in words],
     )
 
 

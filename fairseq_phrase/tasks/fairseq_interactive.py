@@ -29,7 +29,7 @@ from fairseq_phrase.data.batches.raw_tokens import (
 from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.data.store.data_directory import languages_in_names
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.data.subwords.segmenter import Segmenter
+from fairseq_phrase.data.subwords.protected_tokens import Segmenter
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder, segmenter_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.common.parse_batch import to_device

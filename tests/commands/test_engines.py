@@ -126,7 +126,9 @@ class Mortal:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", [1, "loading"])
-def test_ray_replaces_actors_that_die_and_needs_no_cpu_for_each(ray_with_one_cpu, when, tmp_path):
+def test_ray_replaces_processes_that_die_and_needs_no_cpu_for_each(
+    ray_with_one_cpu, when, tmp_path
+):
     make = Mortal(when, 2, tmp_path / "mark")
     numbers = run_jobs(jobs(), make, ray_with_one_cpu)
     assert sorted(numbers) == [job.number for job in jobs()]
@@ -134,14 +136,12 @@ def test_ray_replaces_actors_that_die_and_needs_no_cpu_for_each(ray_with_one_cpu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("when", "message"),
-    [(0, "died 3 times over lines 1 to 4"), ("loading", "died while they loaded the parser")],
-)
-def test_ray_does_not_replace_actors_for_ever(ray_with_one_cpu, when, message, tmp_path):
+@pytest.mark.parametrize("when", [0, "loading"])
+def test_ray_does_not_replace_processes_for_ever(ray_with_one_cpu, when, tmp_path):
     make = Mortal(when, 9, tmp_path / "mark")
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=r"^Ray: (?s:.*)run again to go on from here$"):
         list(run_jobs(jobs(), make, ray_with_one_cpu))
+    assert make.deaths() <= 6  # two jobs at a time
 
 
 def test_jobs_are_read_as_they_are_needed():
@@ -160,15 +160,12 @@ def test_a_worker_that_dies_costs_nothing_but_time(tmp_path):
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize(
-    ("when", "message"),
-    [(0, "died 3 times over lines 1 to 4"), ("loading", "died while they loaded the parser")],
-)
-def test_processes_are_not_replaced_for_ever(when, message, tmp_path):
+@pytest.mark.parametrize("when", [0, "loading"])
+def test_processes_are_not_replaced_for_ever(when, tmp_path):
     make = Mortal(when, 9, tmp_path / "mark")
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match="died 3 times over lines 1 to 4, or while they loaded"):
         list(run_jobs(jobs(), make, EngineOptions(workers=2)))
-    assert make.deaths() <= 3
+    assert make.deaths() <= 6
 
 
 class Moody(LineParser):

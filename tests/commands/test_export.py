@@ -22,7 +22,7 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM
 import fairseq_phrase
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
-from fairseq_phrase.inference import exports, search
+from fairseq_phrase.inference import search
 from fairseq_phrase.inference.exports import export_obstacle, stock_options
 from fairseq_phrase.inference.search import Hypothesis
 from fairseq_phrase.inference.transformers_model import CACHE
@@ -411,18 +411,3 @@ def test_an_alignment_layer_that_is_not_there_is_refused(
     with pytest.raises(SystemExit):
         exported(checkpoint, data_directory, tmp_path / "model.ct2", "ctranslate2")
     assert "--alignment-layer 4, but --decoder-layers 2" in capsys.readouterr().err
-
-
-@pytest.mark.fast(1)
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [("raise ValueError('no')", "ValueError: no"), ("import os; os.abort()", "exit status -6")],
-)
-def test_a_folder_that_ends_its_reader_is_not_left(
-    program, message, checkpoints, data_directory, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(exports, "TRIAL", program)
-    with pytest.raises(SystemExit):
-        exported(checkpoints["plain"], data_directory, tmp_path / "model", "ctranslate2")
-    assert message in capsys.readouterr().err
-    assert not [*tmp_path.iterdir()]

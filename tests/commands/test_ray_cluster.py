@@ -89,7 +89,7 @@ class Gate:
 def test_results_of_a_lost_machine_and_jobs_of_a_killed_worker_are_done_again(cluster):
     gate = Gate()
     make = partial(make_worker, gate.address)
-    results = run_jobs(JOBS, make, EngineOptions("ray", 3))
+    results = run_jobs(JOBS, make, EngineOptions("ray", 6))
     numbers = [next(results)[0]]
     gate.is_reached.wait()
     waiting = {machine for number, machine in gate.machines.items() if number not in numbers}

@@ -18,7 +18,6 @@ from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.data.batches.tree_sources import (
     TREE_SOURCES,
     Trees,
-    TreeSource,
     chain,
     fitted,
     random_tree,
@@ -134,7 +133,7 @@ def test_what_is_drawn_is_the_same_again_and_another_by_the_seed(data_directory,
 
 def test_a_shuffled_tree_is_the_parse_of_another_sentence(data_directory):
     parses = ParseStore(data_directory, "train.de-en", "de", {"words", "heads"})
-    source = TreeSource("shuffled", 1, make_task(data_directory).source_dictionary, parses)
+    source = Trees("shuffled", 1, make_task(data_directory).source_dictionary, lambda: parses)
     for index in range(200):
         words = len(parses[index]["heads"])
         for drawn in range(3):
@@ -174,7 +173,7 @@ def test_the_same_words_segmented_otherwise_have_the_same_tree(data_directory):
         for symbol in dictionary.symbols[4:]
         if len(symbol) > 1 and all(letter in letters for letter in symbol)
     )
-    source = TreeSource("random", 1, dictionary)
+    source = Trees("random", 1, dictionary)
     once, letters = (
         [dictionary.index(long_word)],
         [dictionary.index(letter) for letter in long_word],

@@ -15,9 +15,9 @@ from fairseq import utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.trainer import Trainer
 
+from fairseq_phrase.checkpoints.guards import check_sizes
 from fairseq_phrase.checkpoints.identity import begin_neutrally
 from fairseq_phrase.checkpoints.options import model_entries
-from fairseq_phrase.checkpoints.parameter_checks import check_sizes
 from fairseq_phrase.data.store.identity import OF_OTHER_DECODERS, Identity, check_identity
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.common.biased_attention import node_attention

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from fairseq_phrase.data.preprocessing.texts import parses_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import Unparsed, load_parser
 from fairseq_phrase.parsers import corenlp as module
@@ -132,17 +131,6 @@ def test_edges_that_make_no_tree_are_named(tmp_path, edges, message):
 def test_a_damaged_file_is_named_with_its_line(tmp_path, content, message):
     with pytest.raises(UserError, match=rf"train\.en\.json, {message}"):
         read(tmp_path, content, "The dog (runs).", "A cat.", "A cat.")
-
-
-def test_xml_alone_is_refused_with_what_to_do(tmp_path):
-    text, parser = tmp_path / "train.en", load_parser("corenlp")
-    (tmp_path / "train.en.xml").touch()
-    with pytest.raises(
-        UserError, match=r"en\.xml: XML is no longer read .* -outputFormat json, as"
-    ):
-        parses_of(text, parser)
-    (tmp_path / "train.en.json").touch()
-    assert parses_of(text, parser).name == "train.en.json"
 
 
 def test_other_options_are_refused():

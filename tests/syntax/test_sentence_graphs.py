@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.data.batches.source_batches import collate_parses, numbered_parse, truncated
 from fairseq_phrase.data.batches.text_blocks import joined_parses
-from fairseq_phrase.data.batches.tree_sources import TreeSource
+from fairseq_phrase.data.batches.tree_sources import Trees
 from fairseq_phrase.data.store.layout import shared_index
 from fairseq_phrase.data.subwords.encoded_sentences import encode_words
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
@@ -153,7 +153,6 @@ class Graphs(LineParser):
         ([Edge(0, 1, "a"), Edge(0, -1, "a")], "an edge of enhanced from word 1 to word 0"),
         ([Edge(0, 1, "a b")], "one of its labels of enhanced is empty or holds white space"),
         ([], "it has no enhanced"),
-        ([Edge(0, 1, "a"), (1, 0, "b")], "an edge of enhanced is a tuple: expected Edge(head, dep"),
     ],
 )
 def test_an_edge_of_a_parser_to_a_word_that_is_not_there_is_refused(install_parser, edges, message):
@@ -179,4 +178,4 @@ def test_edges_that_raw_text_loses_are_counted_in_a_warning(install_parser, capl
 
 def test_trees_without_syntax_have_no_graph():
     with pytest.raises(UserError, match="also reads the parse's enhanced dependencies"):
-        TreeSource("random").fields_to_read(["words", "heads", "enhanced"])
+        Trees("random").fields_to_read(["words", "heads", "enhanced"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,12 +27,17 @@ _OF_THE_TREE = ("deprels", "spans")
 
 
 class Trees:
-    """The source of dependency trees of a task, from its options or as its models were trained.
+    """The dependency trees of a task's sentences, from its options or as its models were trained.
+
+    A random tree depends on a seed and the sentence's text, so it is the same in every epoch and in
+    translation.
 
     Args:
-        source: ``--tree-source``; None if not given.
+        source: ``--tree-source``; None if not given. ``parse``; ``linear``, each word's head is the next;
+            ``random``, a uniformly random tree; ``shuffled``, the parse of another sentence of about the
+            same length.
         seed: ``--tree-seed``; None if not given.
-        pool: reads the parses of the training sentences, for ``shuffled``.
+        open_pool: reads the parses of the training sentences, for ``shuffled``.
 
     Attributes:
         are_read: whether the most recent model reads trees.
@@ -45,19 +51,19 @@ class Trees:
         source: str | None = None,
         seed: int | None = None,
         dictionary: Dictionary | None = None,
-        pool: Callable[[], ParseStore] | None = None,
+        open_pool: Callable[[], ParseStore] | None = None,
     ) -> None:
-        if source is not None:
-            TreeSource(source)
-        self._fixed, self._dictionary, self._pool = (source, seed), dictionary, pool
+        if source not in (None, *TREE_SOURCES):
+            names = ", ".join(TREE_SOURCES)
+            raise UserError(f"--tree-source {source}: expected one of {names}")
+        self._given, self._dictionary, self._open_pool = (source, seed), dictionary, open_pool
         self._recorded: tuple[str, int] | None = None
-        self._source: TreeSource | None = None
         self.are_read = False
 
     @property
     def setting(self) -> tuple[str, int]:
         """The name of the source, and its seed."""
-        (source, seed), recorded = self._fixed, self._recorded or ("parse", 1)
+        (source, seed), recorded = self._given, self._recorded or ("parse", 1)
         return source or recorded[0], recorded[1] if seed is None else seed
 
     def restore(self, trained: Identity, *, in_ensemble: bool) -> None:
@@ -92,9 +98,9 @@ class Trees:
         entries = {"tree-source": Entry(source, source, "trees", default="parse")}
         if source in ("random", "shuffled"):
             entries["tree-seed"] = Entry(str(seed), str(seed), "trees")
-        if source == "shuffled" and (pool := self._current().pool):
-            digest = pool.checksum("heads")
-            entries["tree-pool"] = Entry(digest, f"{pool.split} ({digest[:6]})", "trees")
+        if source == "shuffled" and self._open_pool:
+            digest = self._pool.checksum("heads")
+            entries["tree-pool"] = Entry(digest, f"{self._pool.split} ({digest[:6]})", "trees")
         return entries
 
     @property
@@ -103,128 +109,86 @@ class Trees:
         return self.setting[0] in ("parse", "shuffled")
 
     def fields_to_read(self, fields: Collection[str]) -> set[str]:
-        """Return the fields of each sentence's own parse that are read (:class:`TreeSource`).
+        """Return the fields of each sentence's own parse that are read; its heads only if they are used.
 
         Args:
             fields: the fields that all models and the loss read.
-        """
-        if "heads" not in fields:
-            return set(fields)
-        return TreeSource(self.setting[0]).fields_to_read(fields)
-
-    def __call__(
-        self, parse: dict[str, np.ndarray], tokens: Any, index: int | None = None
-    ) -> dict[str, np.ndarray]:
-        """Return a sentence's parse with its heads, see :meth:`TreeSource.__call__`."""
-        return self._current()(parse, tokens, index)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle the source for a worker; the reader of the pool stays in the task."""
-        self._current()
-        return {**self.__dict__, "_pool": None}
-
-    def _current(self) -> TreeSource:
-        name, seed = self.setting
-        if self._source is None or (self._source.name, self._source.seed) != (name, seed):
-            pool = self._pool() if name == "shuffled" and self._pool else None
-            self._source = TreeSource(name, seed, self._dictionary, pool)
-        return self._source
-
-
-class TreeSource:
-    """Gives sentences their dependency trees.
-
-    A random tree depends on a seed and the sentence's text, so it is the same in every epoch and in
-    translation.
-
-    Args:
-        name: ``parse``; ``linear``, each word's head is the next; ``random``, a uniformly random tree;
-            ``shuffled``, the parse of another sentence of about the same length.
-        pool: with ``shuffled``, the parsed heads of the training sentences.
-
-    Raises:
-        UserError: the name of the source is unknown.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        seed: int = 1,
-        dictionary: Dictionary | None = None,
-        pool: ParseStore | None = None,
-    ):
-        if name not in TREE_SOURCES:
-            names = ", ".join(TREE_SOURCES)
-            raise UserError(f"--tree-source {name}: expected one of {names}")
-        self.name, self.seed, self.pool = name, seed, pool
-        self._dictionary = dictionary
-        if pool is not None:
-            sizes = pool.sizes("heads")
-            self._by_length = np.argsort(sizes, kind="stable")
-            self._lengths = sizes[self._by_length]
-
-    def fields_to_read(self, fields: Collection[str]) -> set[str]:
-        """Return the fields to read for these fields; the parse's heads are read only if they are used.
 
         Raises:
-            UserError: this source is a control, and a field would reveal the parse.
+            UserError: the source is a control, and a field would reveal the parse.
         """
-        read = set(fields)
-        if self.name == "parse":
-            return read
-        telling = [
-            n for n in FIELDS if n in read and (n in _OF_THE_TREE or FIELDS[n].per == "edge")
-        ]
-        if telling:
-            meaning = FIELDS[telling[0]].meaning
-            raise UserError(
-                f"--tree-source {self.name} makes only dependency heads, but this model also reads the "
-                f"parse's {meaning}: leave out the option that asks for them, or use --tree-source parse"
-            )
-        return read - {"heads"}
+        source, _ = self.setting
+        if source == "parse" or "heads" not in fields:
+            return set(fields)
+        for name, field in FIELDS.items():
+            if name in fields and (name in _OF_THE_TREE or field.per == "edge"):
+                raise UserError(
+                    f"--tree-source {source} makes only dependency heads, but this model also reads the "
+                    f"parse's {field.meaning}: leave out the option that asks for them, or use "
+                    "--tree-source parse"
+                )
+        return set(fields) - {"heads"}
 
     def __call__(
         self, parse: dict[str, np.ndarray], tokens: Any, index: int | None = None
     ) -> dict[str, np.ndarray]:
-        """Return a sentence's parse with the heads of this source.
+        """Return a sentence's parse with its heads.
 
         Args:
             tokens: its token indices; special tokens may be among them.
             index: its index in the pool; None if it is not in the pool.
         """
-        if self.name == "parse":
+        source, _ = self.setting
+        if source == "parse":
             return parse
-        count = int(parse["words"].max(initial=-1)) + 1
-        return {**parse, "heads": self._heads(count, tokens, index)}
+        words = int(parse["words"].max(initial=-1)) + 1
+        if source == "linear":
+            heads = chain(words)
+        elif source == "random":
+            heads = random_tree(words, np.random.default_rng(self.draw(tokens)))
+        else:
+            other = self.other_sentence(words, self.draw(tokens), index)
+            heads = fitted(self._pool[other]["heads"], words)
+        return {**parse, "heads": heads}
 
-    def _heads(self, words: int, tokens: Any, index: int | None) -> np.ndarray:
-        if self.name == "linear":
-            return chain(words)
-        drawn = self.draw(tokens)
-        if self.name == "random":
-            return random_tree(words, np.random.default_rng(drawn))
-        assert self.pool is not None
-        return fitted(self.pool[self.other_sentence(words, drawn, index)]["heads"], words)
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the source for a worker; the reader of the pool stays in the task."""
+        if self.setting[0] == "shuffled":
+            self._by_length  # noqa: B018 - it opens the pool
+        return {**self.__dict__, "_open_pool": None}
+
+    @cached_property
+    def _pool(self) -> ParseStore:
+        assert self._open_pool is not None
+        return self._open_pool()
+
+    @cached_property
+    def _by_length(self) -> tuple[np.ndarray, np.ndarray]:
+        """The sentences of the pool by their numbers of words, and these numbers."""
+        sizes = self._pool.sizes("heads")
+        order = np.argsort(sizes, kind="stable")
+        return order, sizes[order]
 
     def draw(self, tokens: Any) -> int:
         """Draw a number from the seed and the sentence's characters, independent of its subwords."""
-        dictionary = self._dictionary
+        dictionary, (_, seed) = self._dictionary, self.setting
         assert dictionary is not None
         special = {dictionary.pad(), dictionary.bos(), *ends_of(dictionary)}
         subwords = (dictionary[index] for index in map(int, tokens) if index not in special)
         text = "".join(subword.removesuffix("@@") for subword in subwords)
-        digest = hashlib.blake2b(f"{self.seed} {text}".encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(f"{seed} {text}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big")
 
     def other_sentence(self, words: int, drawn: int, index: int | None) -> int:
         """Choose another sentence with this number of words, or nearly this number if few have it."""
-        furthest = max(self._lengths[-1] - words, words, 1)
+        order, lengths = self._by_length
+        furthest = max(lengths[-1] - words, words, 1)
         for difference in range(int(furthest) + 1):
-            first = np.searchsorted(self._lengths, words - difference, "left")
-            last = np.searchsorted(self._lengths, words + difference, "right")
-            if last - first >= min(_CANDIDATES, len(self._lengths)):
+            first = np.searchsorted(lengths, words - difference, "left")
+            last = np.searchsorted(lengths, words + difference, "right")
+            if last - first >= min(_CANDIDATES, len(lengths)):
                 break
-        candidates = self._by_length[first:last]
+        candidates = order[first:last]
         sentence = candidates[drawn % len(candidates)]
         if sentence == index:
             sentence = candidates[(drawn + 1) % len(candidates)]

@@ -34,8 +34,7 @@ from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import fingerprint
-from fairseq_phrase.data.subwords.protected_tokens import JOINER
-from fairseq_phrase.data.subwords.segmenter import Segmenter
+from fairseq_phrase.data.subwords.protected_tokens import JOINER, Segmenter
 from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, SharedSegmenter, innermost
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.fairseq_types import Dictionary

@@ -44,8 +44,7 @@ from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.identity import Identity
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import pipeline_entries
-from fairseq_phrase.data.subwords.protected_tokens import JOINER
-from fairseq_phrase.data.subwords.segmenter import vocabulary_of
+from fairseq_phrase.data.subwords.protected_tokens import JOINER, vocabulary_of
 from fairseq_phrase.data.subwords.segmenters import SharedSegmenter, model_name
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import WHOLE_WORDS

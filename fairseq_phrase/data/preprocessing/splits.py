@@ -13,7 +13,7 @@ from fairseq_phrase.data.preprocessing.blocks import SHOWN, TEXT, Block, FieldBl
 from fairseq_phrase.data.preprocessing.options import SplitCounts
 from fairseq_phrase.data.preprocessing.segmentation import Side
 from fairseq_phrase.data.store.indexed import smallest_dtype
-from fairseq_phrase.data.store.line_ranges import LineRanges
+from fairseq_phrase.data.store.manifest import LineRanges
 from fairseq_phrase.errors import location
 from fairseq_phrase.syntax.fields import FIELDS
 

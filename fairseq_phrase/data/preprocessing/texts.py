@@ -114,18 +114,10 @@ def parses_of(text: Path, parser: FileParser) -> Path:
     """Find the parses of a text, ``TEXT.SUFFIX`` or ``TEXT.SUFFIX.gz``.
 
     Raises:
-        UserError: there are none, or only XML of CoreNLP; or both files exist and differ.
+        UserError: there are none, or both files exist and differ.
     """
     plain = text.with_suffix("") if text.suffix == ".gz" else text
-    try:
-        return find_text(str(plain), parser.suffix)
-    except UserError:
-        if parser.version == "CoreNLP" and Path(f"{plain}.xml").is_file():
-            raise UserError(
-                f"{plain}.xml: XML is no longer read for --parser corenlp: let CoreNLP write it again by "
-                f"-outputFormat json, as {plain}.json"
-            ) from None
-        raise
+    return find_text(str(plain), parser.suffix)
 
 
 def files_of(text: Path, pipeline: ParsingPipeline | None) -> dict[Path, str]:

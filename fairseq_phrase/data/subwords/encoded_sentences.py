@@ -13,9 +13,8 @@ from operator import itemgetter
 
 import numpy as np
 
-from fairseq_phrase.data.subwords.protected_tokens import Token
+from fairseq_phrase.data.subwords.protected_tokens import Segmenter, Token
 from fairseq_phrase.data.subwords.segmented_lines import SegmentedLine
-from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.segmenters import (
     segment_words,
 )

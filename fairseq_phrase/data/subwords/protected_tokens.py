@@ -1,19 +1,39 @@
-"""Tokens that are never segmented or parsed: language tags, inline tags."""
+"""The interface of segmenters; and tokens that are never segmented or parsed, such as language tags."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
-
-from fairseq_phrase.data.subwords.segmenter import Segmenter, vocabulary_of
 
 #: The entry between a protected token and the text directly before or after it, like OpenNMT's joiner.
 #: Data of earlier versions lack it: their tokens are protected only between white space.
 JOINER = "<joiner>"
+
+
+class Segmenter(Protocol):
+    """Segments words and lines into subwords."""
+
+    def segment_word(self, word: str) -> tuple[str, ...]:
+        """Segment one word, with ``▁`` in front if white space precedes it in its line."""
+        ...
+
+    def segment_line(self, line: str) -> list[str]:
+        """Segment a line."""
+        ...
+
+    def join(self, subwords: str) -> str:
+        """Join subwords, with a space between them, to text."""
+        ...
+
+
+def vocabulary_of(segmenter: Segmenter) -> Sequence[str]:
+    """Return the dictionary entries that a segmenter needs and a text may lack; none if it names none."""
+    vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
+    return vocabulary
 
 
 class Token(NamedTuple):

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from fairseq_phrase.data.subwords.segmenter import Segmenter
+from fairseq_phrase.data.subwords.protected_tokens import Segmenter
 from fairseq_phrase.data.subwords.segmenters import (
     JOIN,
     byte_of,

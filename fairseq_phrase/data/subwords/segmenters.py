@@ -13,8 +13,7 @@ from typing import Any
 import sentencepiece
 
 from fairseq_phrase.data.store.dictionaries import SPECIAL
-from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens
-from fairseq_phrase.data.subwords.segmenter import Segmenter, vocabulary_of
+from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens, Segmenter, vocabulary_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.optional_packages import load_entry, optional_packages
@@ -102,24 +101,20 @@ class SentencePieceSegmenter:
 class SubwordNmtSegmenter:
     """subword-nmt's codes. The text or the parser defines the words; ``@@`` joins subwords.
 
-    Args:
-        vocabulary: the allowed subwords; other subwords are split again. All are allowed by default.
-
     Raises:
         UserError: subword-nmt is not installed, or the file is missing or lacks codes.
     """
 
-    def __init__(self, model: Path, vocabulary: Collection[str] | None = None):
+    def __init__(self, model: Path):
         with optional_packages("subword-nmt is not installed", "subword-nmt"):
             from subword_nmt.apply_bpe import BPE
         self.model = model
         require_file(model, "file of BPE codes")
         try:
             with open(model, encoding="utf-8") as codes:
-                self._bpe: Any = BPE(codes, vocab=vocabulary)
+                self._bpe: Any = BPE(codes)
         except (ValueError, IndexError, SystemExit, UnicodeDecodeError) as error:
             raise UserError(f"{model} holds no BPE codes of subword-nmt: {error}") from None
-        self._bpe.cache = _NoCache()  # its original cache grows with the text
         self.segment_word = lru_cache(maxsize=1 << 18)(self._word_subwords)
 
     def _word_subwords(self, word: str) -> tuple[str, ...]:
@@ -135,6 +130,7 @@ class SubwordNmtSegmenter:
 
     def _segment(self, word: str) -> list[str]:
         subwords: list[str] = self._bpe.segment_tokens([word])
+        self._bpe.cache.clear()  # it would grow with the text
         if not any(map(is_mistakable, subwords)):
             return subwords
         # A subword that is one of fairseq's special tokens, or contains white space as Python defines it,
@@ -420,13 +416,6 @@ def _unmistakable(subwords: list[str]) -> list[str]:
     for subword in subwords:
         safe += without_white_space(subword) if is_mistakable(subword) else [subword]
     return safe
-
-
-class _NoCache(dict[str, Any]):
-    """A dictionary that stores nothing."""
-
-    def __setitem__(self, word: str, subwords: Any) -> None:
-        pass
 
 
 #: Segmenters by ``--bpe``.

@@ -17,9 +17,8 @@ from fairseq_phrase.data.subwords.encoded_sentences import (
     encode_sentence,
     marked_words,
 )
-from fairseq_phrase.data.subwords.protected_tokens import protected_by, separate
+from fairseq_phrase.data.subwords.protected_tokens import Segmenter, protected_by, separate
 from fairseq_phrase.data.subwords.segmented_lines import SegmentedLine, spell
-from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.segmenters import (
     Gpt2Segmenter,
     innermost,

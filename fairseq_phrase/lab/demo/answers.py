@@ -14,8 +14,7 @@ from fairseq.utils import split_paths
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import Translator
-from fairseq_phrase.lab.inspection.parsed_text import ParsedTextReader
-from fairseq_phrase.lab.inspection.sentence_blocks import load_dictionaries
+from fairseq_phrase.lab.inspection.parsed_text import ParsedTextReader, load_dictionaries
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS

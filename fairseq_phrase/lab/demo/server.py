@@ -28,8 +28,9 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-# Limits of a request's size, and of the number of waiting requests.
-_MOST_BYTES, _MOST_CHARACTERS, _MOST_WAITING = 1 << 16, 1000, 8
+# Limits of a request's size, of the number of waiting requests, and of the seconds that one waits for its
+# turn and its answer.
+_MOST_BYTES, _MOST_CHARACTERS, _MOST_WORDS, _MOST_WAITING, _SECONDS = 1 << 16, 1000, 60, 8, 60
 
 
 class Question(BaseModel):
@@ -61,17 +62,12 @@ async def _question(request: Request) -> Question:
 
 
 def make_app(
-    models: Mapping[str, Translator],
-    *,
-    max_words: int = 60,
-    seconds: float = 60.0,
-    hosts: Sequence[str] = ("127.0.0.1", "localhost"),
+    models: Mapping[str, Translator], *, hosts: Sequence[str] = ("127.0.0.1", "localhost")
 ) -> FastAPI:
     """Make the application.
 
     Args:
         models: loaded models by the name that the page shows.
-        seconds: how long a request waits, for its turn and its answer.
         hosts: the names by which the server may be addressed. A page of another site cannot reach it by
             another name.
     """
@@ -92,22 +88,19 @@ def make_app(
         if question.model not in models:
             raise HTTPException(404, f"there is no model {question.model[:100]}")
         if len(question.text) > _MOST_CHARACTERS:
-            raise HTTPException(
-                422,
-                f"the text has {len(question.text)} characters, at most {_MOST_CHARACTERS} fit",
-            )
+            count = len(question.text)
+            raise HTTPException(422, f"the text has {count} characters, {_MOST_CHARACTERS} fit")
         if waiting >= _MOST_WAITING:
             raise HTTPException(503, "too many sentences are waiting: try again")
         text = " ".join(question.text.split())
-        work = partial(answer, models[question.model], text, question.heads, max_words)
+        work = partial(answer, models[question.model], text, question.heads, _MOST_WORDS)
         waiting += 1
         try:
             running = asyncio.get_running_loop().run_in_executor(worker, work)
-            return await asyncio.wait_for(running, seconds)
+            return await asyncio.wait_for(running, _SECONDS)
         except asyncio.TimeoutError:
-            raise HTTPException(
-                503, f"no answer within {seconds:g} seconds: try a shorter sentence"
-            ) from None
+            message = f"no answer within {_SECONDS} seconds: try a shorter sentence"
+            raise HTTPException(503, message) from None
         except UserError as error:
             raise HTTPException(422, str(error)) from None
         finally:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.lab.inspection.parsed_text import printable
-from fairseq_phrase.lab.inspection.sentence_blocks import (
-    Dictionaries,
-    Ragged,
-    SentenceBlock,
-    SplitFiles,
-)
+from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.lab.inspection.parsed_text import Dictionaries, printable
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.tree_arrays import dependency_depths
 
 _EMPTY: np.ndarray = np.zeros(0, dtype=np.int64)
+#: The number of sentences that are read at once.
+BLOCK_SENTENCES = 1 << 10
 
 
 @dataclass
@@ -76,36 +74,44 @@ class SplitStatistics:
     edges: dict[str, Spread] = field(default_factory=dict)
     labels: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def add(self, block: SentenceBlock, unknown: int) -> None:
-        """Count a block of sentences.
+    def add(
+        self,
+        text: np.ndarray,
+        sizes: np.ndarray,
+        parses: Mapping[str, tuple[np.ndarray, np.ndarray]],
+        unknown: int,
+    ) -> None:
+        """Count the next sentences.
 
         Args:
+            text: their subwords, with ends of sentence. Shape: ``(tokens,)``
+            sizes: the number of subwords of each. Shape: ``(sentences,)``
+            parses: their parses, as :meth:`ParseStore.together` returns them.
             unknown: the dictionary's index of the unknown subword.
         """
-        arrays = block.arrays
-        lines = np.arange(block.first + 1, block.first + len(block) + 1)
-        self.sentences += len(block)
-        self.words.add(word_counts(arrays["words"]), lines)
-        self.subwords.add(arrays["words"].sizes, lines)
-        self.unknown += int((arrays["text"].values == unknown).sum())
-        if "heads" in arrays:
-            self._add_heights(arrays["heads"], lines)
-        if "spans" in arrays:
-            self.constituents.add(arrays["spans"].sizes // 3, lines)
-        for name in arrays:
-            if name in FIELDS and FIELDS[name].per == "edge":
-                self.edges.setdefault(name, Spread()).add(arrays[name].sizes // 3, lines)
-        for name in with_labels(arrays):
-            numbers = arrays[name].values.reshape(-1, FIELDS[name].columns)[:, -1]
-            self.labels[name] = _counted(numbers, self.labels.get(name, _EMPTY))
-
-    def _add_heights(self, heads: Ragged, lines: np.ndarray) -> None:
-        places = heads.values + np.repeat(heads.offsets[:-1], heads.sizes)
-        depths, _ = dependency_depths(places, int(heads.sizes.max(initial=0)))
-        filled = heads.sizes > 0
-        if filled.any():
-            heights = np.maximum.reduceat(depths, heads.offsets[:-1][filled])
-            self.heights.add(heights, lines[filled])
+        lines = np.arange(self.sentences + 1, self.sentences + len(sizes) + 1)
+        self.sentences += len(sizes)
+        words, _ = parses["words"]
+        # Protected tokens (-1) are not words.
+        self.words.add(_largest(words, sizes, -1) + 1, lines)
+        self.subwords.add(sizes, lines)
+        self.unknown += int((text == unknown).sum())
+        if "heads" in parses:
+            heads, counts = parses["heads"]
+            starts = np.cumsum(counts) - counts
+            depths, _ = dependency_depths(
+                heads + np.repeat(starts, counts), int(counts.max(initial=0))
+            )
+            filled = counts > 0
+            self.heights.add(_largest(depths, counts, 0)[filled], lines[filled])
+        for name, (items, counts) in parses.items():
+            if name == "spans":
+                self.constituents.add(counts, lines)
+            elif FIELDS[name].per == "edge":
+                self.edges.setdefault(name, Spread()).add(counts, lines)
+            if name in with_labels(parses):
+                numbers = items.reshape(-1, FIELDS[name].columns)[:, -1]
+                self.labels[name] = _counted(numbers, self.labels.get(name, _EMPTY))
 
 
 def _counted(numbers: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -115,12 +121,13 @@ def _counted(numbers: np.ndarray, before: np.ndarray) -> np.ndarray:
     return counts
 
 
-def word_counts(words: Ragged) -> np.ndarray:
-    """Count each sentence's words; protected tokens (-1) are none. Shape: ``(sentences,)``, int64."""
-    counts = np.zeros(len(words.sizes), dtype=np.int64)
-    filled = words.sizes > 0
-    counts[filled] = np.maximum.reduceat(words.values, words.offsets[:-1][filled]) + 1
-    return counts
+def _largest(values: np.ndarray, sizes: np.ndarray, of_empty: int) -> np.ndarray:
+    """Return the largest value of each sentence. Shape: ``(sentences,)``, int64."""
+    largest = np.full(len(sizes), of_empty, dtype=np.int64)
+    filled = sizes > 0
+    if filled.any():
+        largest[filled] = np.maximum.reduceat(values, (np.cumsum(sizes) - sizes)[filled])
+    return largest
 
 
 def split_statistics(
@@ -136,17 +143,16 @@ def split_statistics(
         split: the split's name with its language pair.
         advance: called with the number of sentences that have been counted since the last call.
     """
-    files = SplitFiles(directory, manifest, split)
-    record = manifest.splits[split]
-    statistics = SplitStatistics(
-        split,
-        skipped=record.unparsed_skipped,
-        flat=record.unparsed_flat,
-    )
-    unknown = dictionaries["text"].unk()
-    for block in files.blocks():
-        statistics.add(block, unknown)
-        advance(len(block))
+    # The store also compares the fingerprints of text and parses.
+    store = ParseStore(directory, split, manifest.language, set(manifest.fields))
+    text = IndexedReader(directory / f"{split}.{manifest.language}")
+    record, unknown = manifest.splits[split], dictionaries["text"].unk()
+    statistics = SplitStatistics(split, skipped=record.unparsed_skipped, flat=record.unparsed_flat)
+    for first in range(0, len(store), BLOCK_SENTENCES):
+        indices = np.arange(first, min(first + BLOCK_SENTENCES, len(store)))
+        tokens, parses = text.between(first, first + len(indices)), store.together(indices)
+        statistics.add(tokens, parses["words"][1], parses, unknown)
+        advance(len(indices))
     for spread in (*vars(statistics).values(), *statistics.edges.values()):
         if isinstance(spread, Spread) and spread.count:
             spread.line = record.line_of(spread.line - 1)  # some lines may be left out
@@ -162,8 +168,7 @@ StatisticRow = tuple[str, Cell | None]  # a heading lacks cells
 def manifest_text(directory: Path, manifest: Manifest, dictionaries: Dictionaries) -> str:
     """Return the content of a manifest as text."""
     labels = [
-        f"{_number(len(dictionaries[name]) - dictionaries[name].nspecial)} "
-        f"{FIELDS[name].label_meaning}"
+        f"{len(dictionaries[name]) - dictionaries[name].nspecial:,} {FIELDS[name].label_meaning}"
         for name in with_labels(dictionaries)
     ]
     boundary = "at white space" if manifest.tokenized else "by the parser"
@@ -174,7 +179,7 @@ def manifest_text(directory: Path, manifest: Manifest, dictionaries: Dictionarie
         "labels": ", ".join(labels),
         "words": f"split {boundary}",
         "subwords": " ".join(part for part in (manifest.bpe, manifest.bpe_model) if part),
-        "dictionary": f"dict.{manifest.language}.txt, {_number(len(dictionaries['text']))} entries",
+        "dictionary": f"dict.{manifest.language}.txt, {len(dictionaries['text']):,} entries",
         "splits": ", ".join(manifest.splits),
     }
     path = Manifest.path(directory, manifest.language)
@@ -219,43 +224,32 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _rows(statistics: Sequence[SplitStatistics]) -> list[StatisticRow]:
     rows: list[StatisticRow] = [
-        ("sentences", lambda s: _number(s.sentences)),
-        ("  unparsed, left out", lambda s: _number(s.skipped)),
-        ("  unparsed, with flat trees", lambda s: _number(s.flat)),
-        ("words", lambda s: _number(s.words.total)),
-        ("  per sentence", lambda s: _mean(s.words)),
-        *_most(lambda s: s.words),
-        ("subwords", lambda s: _number(s.subwords.total)),
-        ("  per sentence", lambda s: _mean(s.subwords)),
-        *_most(lambda s: s.subwords),
+        ("sentences", lambda s: f"{s.sentences:,}"),
+        ("  unparsed, left out", lambda s: f"{s.skipped:,}"),
+        ("  unparsed, with flat trees", lambda s: f"{s.flat:,}"),
+        *_spread_rows("words", lambda s: s.words),
+        *_spread_rows("subwords", lambda s: s.subwords),
         ("  per word", lambda s: _ratio(s.subwords.total, s.words.total)),
-        ("  not in the dictionary", lambda s: _number(s.unknown)),
+        ("  not in the dictionary", lambda s: f"{s.unknown:,}"),
     ]
     if any(split.heights.count for split in statistics):
-        rows += [
-            ("depth of a dependency tree", lambda s: _mean(s.heights)),
-            *_most(lambda s: s.heights),
-        ]
+        _, (_, mean), *most = _spread_rows("", lambda s: s.heights)
+        rows += [("depth of a dependency tree", mean), *most]
     if any(split.constituents.count for split in statistics):
-        rows += [
-            ("constituents", lambda s: _number(s.constituents.total)),
-            ("  per sentence", lambda s: _mean(s.constituents)),
-            *_most(lambda s: s.constituents),
-        ]
+        rows += _spread_rows("constituents", lambda s: s.constituents)
     for name in dict.fromkeys(name for split in statistics for name in split.edges):
-        rows += _graph_rows(name)
+        title = f"edges of {FIELDS[name].meaning}"
+        rows += _spread_rows(title, lambda s, name=name: s.edges.get(name, Spread()))  # type: ignore[misc]
     return rows
 
 
-def _graph_rows(name: str) -> list[StatisticRow]:
-
-    def edges(split: SplitStatistics) -> Spread:
-        return split.edges.get(name, Spread())
-
+def _spread_rows(title: str, of: Callable[[SplitStatistics], Spread]) -> list[StatisticRow]:
+    """Return rows for the sum, the mean and the largest value of a :class:`Spread`, and its line."""
     return [
-        (f"edges of {FIELDS[name].meaning}", lambda s: _number(edges(s).total)),
-        ("  per sentence", lambda s: _mean(edges(s))),
-        *_most(edges),
+        (title, lambda s: f"{of(s).total:,}"),
+        ("  per sentence", lambda s: _ratio(of(s).total, of(s).count)),
+        ("    most", lambda s: f"{of(s).largest:,}" if of(s).count else "-"),
+        ("      in line", lambda s: f"{of(s).line:,}" if of(s).count else "-"),
     ]
 
 
@@ -285,37 +279,12 @@ def _label_rows(
 
 def _share_of(name: str, numbers: list[int]) -> Cell:
     def cell(statistics: SplitStatistics) -> str:
-        counts = statistics.labels.get(name, np.zeros(0, dtype=np.int64))
-        return _percent(sum(int(counts[n]) for n in numbers if n < len(counts)), int(counts.sum()))
+        counts = statistics.labels.get(name, _EMPTY)
+        part, total = sum(int(counts[n]) for n in numbers if n < len(counts)), int(counts.sum())
+        return f"{100 * part / total:.2f} %" if total else "-"
 
     return cell
 
 
-def _number(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
-
-
-def _mean(spread: Spread) -> str:
-    return _ratio(spread.total, spread.count)
-
-
-def _most(spread_of: Callable[[SplitStatistics], Spread]) -> list[StatisticRow]:
-    """Return a row for the largest value of a :class:`Spread` and a row for its line."""
-
-    def largest(statistics: SplitStatistics) -> str:
-        spread = spread_of(statistics)
-        return _number(spread.largest) if spread.count else "-"
-
-    def line(statistics: SplitStatistics) -> str:
-        spread = spread_of(statistics)
-        return _number(spread.line) if spread.count else "-"
-
-    return [("    most", largest), ("      in line", line)]
-
-
 def _ratio(part: int, total: int) -> str:
     return f"{part / total:.2f}" if total else "-"
-
-
-def _percent(part: int, total: int) -> str:
-    return f"{100 * part / total:.2f} %" if total else "-"

@@ -6,14 +6,16 @@ import unicodedata
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.indexed import IndexedReader
+from fairseq_phrase.data.store.layout import rerun, with_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.lab.inspection.sentence_blocks import Dictionaries
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS
@@ -22,6 +24,21 @@ from fairseq_phrase.syntax.sentence import Edge
 # These characters join emoji and compose flags. They do not affect the text around them.
 _HARMLESS_FORMATS = frozenset("\u200c\u200d") | frozenset(map(chr, range(0xE0020, 0xE0080)))
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+#: The dictionaries of a language's text and labels, by ``text`` and field.
+Dictionaries = dict[str, Any]
+
+
+def load_dictionaries(directory: Path, manifest: Manifest) -> Dictionaries:
+    """Read the dictionaries of a language's text and labels.
+
+    Raises:
+        UserError: a dictionary is missing or damaged.
+    """
+    names = {"text": f"dict.{manifest.language}.txt", **with_labels(manifest.fields)}
+    try:
+        return {name: load_dictionary(directory / file) for name, file in names.items()}
+    except UserError as error:
+        raise UserError(f"{error}: {rerun(directory)}") from None
 
 
 @dataclass(frozen=True)

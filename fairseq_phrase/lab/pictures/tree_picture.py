@@ -68,7 +68,8 @@ def tree_picture(
             previous = tokens.roll(1)  # the end of sentence comes first
             _, weights = cross_attention(model, sentence.net_input, previous.unsqueeze(0))
         subwords = written(tokens[: -len(ends_of(dictionary))], dictionary, sentence.copied)
-        title = f"“{joined_text(subwords)}”"
+        translation = SourceSentence({}, subwords, words_by_marks(subwords, ()), [])
+        title = f"“{translation.text}”"
     # (layers, 1, attending, nodes) -> (nodes,)
     mass = choose(weights[:, 0], layer, "layer").mean(0)
     return TreePicture(
@@ -92,16 +93,6 @@ def _parents(sentence: SourceSentence) -> np.ndarray:
         inside = (starts[:node] >= starts[node]) & (ends[:node] <= ends[node])
         parents[:node][inside] = node
     return parents
-
-
-def joined_text(subwords: Sequence[str]) -> str:
-    """Join a translation's subwords to words."""
-    word_of = words_by_marks(subwords, ())
-    words = [
-        "".join(subword for subword, word in zip(subwords, word_of, strict=True) if word == number)
-        for number in range(int(word_of.max(initial=-1)) + 1)
-    ]
-    return " ".join(words).replace("▁", "").replace("@@", "")
 
 
 def layout(parents: Sequence[int], leaves: int) -> np.ndarray:

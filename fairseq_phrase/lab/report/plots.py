@@ -31,22 +31,21 @@ class LengthBucket:
     indices: list[int]
 
 
-def length_buckets(sentences: Sequence[str], count: int = _BUCKETS) -> list[LengthBucket]:
+def length_buckets(sentences: Sequence[str]) -> list[LengthBucket]:
     """Split a test set by the length of its sentences.
 
     Args:
         sentences: the raw sources or reference translations, which are the same for all models and do
             not depend on subwords; words are separated by white space.
-        count: the number of buckets, which have about the same number of sentences. There are fewer if
-            many sentences have one length or the test set is small.
 
     Returns:
-        The buckets, the shortest sentences first. Sentences of one length are all in one bucket.
+        Six buckets of about the same number of sentences, the shortest first; fewer if many sentences
+        have one length, which are all in one bucket, or the test set is small.
     """
     by_length: dict[int, list[int]] = {}
     for index, sentence in enumerate(sentences):
         by_length.setdefault(len(sentence.split()), []).append(index)
-    least = max(min(_SMALLEST_BUCKET, len(sentences)), len(sentences) / count)
+    least = max(min(_SMALLEST_BUCKET, len(sentences)), len(sentences) / _BUCKETS)
     buckets: list[LengthBucket] = []
     lengths: list[int] = []
     members: list[int] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -155,15 +155,11 @@ class Row:
 
     def median(self, name: str) -> float | None:
         """Return the median over the runs of an attribute of their training logs."""
-        values = [run.training.number(name) for run in self.runs]
-        numbers = [value for value in values if value is not None]
-        return statistics.median(numbers) if numbers else None
+        return _median(getattr(run.training, name) for run in self.runs)
 
     def speed(self, parsed: bool) -> float | None:
         """Return the median over the runs of sentences translated per second."""
-        values = [run.parsed_speed if parsed else run.generation.speed for run in self.runs]
-        numbers = [value for value in values if value is not None]
-        return statistics.median(numbers) if numbers else None
+        return _median(run.parsed_speed if parsed else run.generation.speed for run in self.runs)
 
     @property
     def hardware(self) -> str | None:
@@ -174,6 +170,11 @@ class Row:
             if run.training.updates is not None
         }
         return " and ".join(sorted(kinds)) or None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return statistics.median(numbers) if numbers else None
 
 
 @dataclass(frozen=True)

@@ -220,7 +220,7 @@ def runs_csv(report: Report) -> str:
                 record[f"{phenomenon} total"] = accuracy.total
                 record[f"{phenomenon} mean"] = accuracy.mean
             for name in ("parameters", "updates", "words_per_second", "hours", "devices", "gpu"):
-                record[name] = run.training.number(name)
+                record[name] = getattr(run.training, name)
             record["beam"], record["batch"] = run.generation.beam, run.generation.batch
             record["sentences_per_second"] = run.generation.speed
             record["sentences_per_second_with_parsing"] = run.parsed_speed

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairseq_phrase.data.store.identity import LOGGED, TEXT_LOGGED, Identity, matches
 from fairseq_phrase.text import read_json, read_lines
@@ -107,10 +107,6 @@ class TrainingLog:
     identity: Identity | None = None
     options: dict[str, str] = field(default_factory=dict)
     sentences: dict[str, str] = field(default_factory=dict)
-
-    def number(self, name: str) -> Any:
-        """Return the value of a column of tables, such as ``hours``."""
-        return getattr(self, name)
 
     @property
     def hours(self) -> float | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
-from typing import TextIO
 
 from tqdm import tqdm
 
@@ -27,6 +25,7 @@ MAX_WORDS = 30
 # known texts in a row, sentences that are too long left aside.
 MAX_REPEATS = 200
 MAX_TOO_LONG = 5000
+_ENDS = ("", ".conllu", ".ptb")  # of the files' names
 # Fraction of the ambiguous sentences whose second reading is also yielded.
 BOTH_READINGS = 0.7
 
@@ -222,15 +221,25 @@ def write_corpus(
     check_corpus_directory(directory, sizes)
     source_lang, target_lang = SYNTHETIC_LANGUAGES
     groups = distinct_groups(seed)
-    with written_together(directory) as folder, text_files(folder) as file:
-        for split, size in sizes.items():
+    with written_together(directory) as folder, ExitStack() as files:
+        for split, size in ((split, size) for split, size in sizes.items() if size):
+            texts, trees, brackets = (
+                {
+                    language: files.enter_context(
+                        open(
+                            folder / f"{split}.{language}{end}", "w", encoding="utf-8", newline="\n"
+                        )
+                    )
+                    for language in SYNTHETIC_LANGUAGES
+                }
+                for end in _ENDS
+            )
             pairs = take(groups, size)
             for number, pair in enumerate(tqdm(pairs, split, size, unit=" sentences"), start=1):
                 for language, sentence in ((source_lang, pair.source), (target_lang, pair.target)):
-                    name = f"{split}.{language}"
-                    file(name).write(sentence.text + "\n")
-                    file(f"{name}.conllu").write(conllu(sentence, f"{split}-{number}"))
-                    file(f"{name}.ptb").write(sentence.brackets + "\n")
+                    texts[language].write(sentence.text + "\n")
+                    trees[language].write(conllu(sentence, f"{split}-{number}"))
+                    brackets[language].write(sentence.brackets + "\n")
 
 
 def check_corpus_directory(directory: Path, sizes: Mapping[str, int]) -> None:
@@ -245,7 +254,7 @@ def check_corpus_directory(directory: Path, sizes: Mapping[str, int]) -> None:
         f"{split}.{language}{end}"
         for split in sizes
         for language in SYNTHETIC_LANGUAGES
-        for end in ("", ".conllu", ".ptb")
+        for end in _ENDS
     )
     existing = [name for name in names if (directory / name).exists()]
     if existing:
@@ -253,19 +262,6 @@ def check_corpus_directory(directory: Path, sizes: Mapping[str, int]) -> None:
             f"{directory} holds a corpus already ({', '.join(existing[:3])}, ...): remove it, or name "
             "another folder"
         )
-
-
-@contextmanager
-def text_files(folder: Path) -> Iterator[Callable[[str], TextIO]]:
-    """Open each file of a folder at its first use, and close all files at the end."""
-    with ExitStack() as stack:
-
-        @cache
-        def file(name: str) -> TextIO:
-            path = folder / name
-            return stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
-
-        yield file
 
 
 def conllu(sentence: Sentence, sent_id: str) -> str:

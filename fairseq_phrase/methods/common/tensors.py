@@ -82,12 +82,11 @@ def upcast(values: Tensor) -> Tensor:
 
 def single_product(left: Tensor, right: Tensor) -> Tensor:
     """Multiply matrices in single precision, also under autocast; keep double. Shape: as ``@``'s."""
-    right, device = upcast(right), right.device.type
-    left = left.to(right.dtype)
+    device, dtype = right.device.type, upcast(right).dtype
     if device != "meta" and torch.is_autocast_enabled(device):
         with torch.autocast(device, enabled=False):
-            return left @ right
-    return left @ right
+            return left.to(dtype) @ right.to(dtype)
+    return left.to(dtype) @ right.to(dtype)
 
 
 def exact_product(left: Tensor, right: Tensor) -> Tensor:

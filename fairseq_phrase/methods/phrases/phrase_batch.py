@@ -74,9 +74,9 @@ def adjacent_pairs(contains: Tensor) -> PhraseEdges:
     runs = token.bincount(minlength=batch * num_tokens)
     repeats = runs[token]
     first = (runs.cumsum(0) - runs)[token] - (repeats.cumsum(0) - repeats)
-    other = node[first.repeat_interleave(repeats) + torch.arange(int(repeats.sum()))]
+    with_node = node[first.repeat_interleave(repeats) + torch.arange(int(repeats.sum()))]
     nodes = batch * num_nodes
-    pairs, shared = (node.repeat_interleave(repeats) * nodes + other).unique(return_counts=True)
+    pairs, shared = (node.repeat_interleave(repeats) * nodes + with_node).unique(return_counts=True)
     sizes = contains.sum(2).flatten()
     is_adjacent = (shared == sizes[pairs // nodes]) | (shared == sizes[pairs % nodes])
     padded = (sizes == 0).nonzero().flatten()

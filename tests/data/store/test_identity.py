@@ -11,10 +11,10 @@ from fairseq import checkpoint_utils
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairseq_phrase.checkpoints.guards import check_ties
 from fairseq_phrase.checkpoints.identity import begin_neutrally, data_record_of, identity_of
 from fairseq_phrase.checkpoints.loading import register_all
 from fairseq_phrase.checkpoints.options import model_entries, task_entries
-from fairseq_phrase.checkpoints.parameter_checks import check_ties
 from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, begin_from_checkpoint
 from fairseq_phrase.data.store.identity import (
     OF_EACH_MODEL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.data.store.line_ranges import LineRanges
+from fairseq_phrase.data.store.manifest import LineRanges
 
 LINES = st.sets(st.integers(1, 30)).map(sorted)
 

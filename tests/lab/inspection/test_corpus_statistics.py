@@ -10,29 +10,32 @@ import pytest
 from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
-from fairseq_phrase.lab.inspection import sentence_blocks
+from fairseq_phrase.lab.inspection import corpus_statistics
 from fairseq_phrase.lab.inspection.corpus_statistics import (
     SplitStatistics,
     Spread,
     split_statistics,
     statistics_text,
 )
-from fairseq_phrase.lab.inspection.sentence_blocks import Ragged, SentenceBlock, load_dictionaries
+from fairseq_phrase.lab.inspection.parsed_text import load_dictionaries
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.stores import TREE_FIELDS
 
 SPLIT = "valid.de-en"
 
 
-def ragged(rows):
-    offsets = np.cumsum([0, *map(len, rows)])
-    return Ragged(np.array([value for row in rows for value in row], dtype=np.int64), offsets)
-
-
-def block(records, first=0):
-    return SentenceBlock(
-        first, {name: ragged([record[name] for record in records]) for name in records[0]}
-    )
+def add(statistics, records, unknown=3):
+    """Add sentences, whose text has an end of sentence that their words lack."""
+    joined = {
+        name: (
+            np.array([item for record in records for item in record[name]], dtype=np.int64),
+            np.array([len(record[name]) for record in records]),
+        )
+        for name in records[0]
+    }
+    joined["spans"] = joined["spans"][0].reshape(-1, 3), joined["spans"][1]
+    text, _ = joined.pop("text")
+    statistics.add(text, joined["words"][1], joined, unknown)
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +51,9 @@ def counted(data_directory, **left_out):
     return split_statistics(data_directory, manifest, SPLIT, dictionaries)
 
 
-@pytest.fixture(params=[1, 300, 1 << 20])
+@pytest.fixture(params=[1, 7, 1 << 20])
 def statistics(data_directory, monkeypatch, request):
-    monkeypatch.setattr(sentence_blocks, "BLOCK_VALUES", request.param)
+    monkeypatch.setattr(corpus_statistics, "BLOCK_SENTENCES", request.param)
     return counted(data_directory)
 
 
@@ -105,13 +108,13 @@ def test_an_empty_line_is_nothing():
         "text": [5, 6, 7, 8, 2],
         "words": [0, 1, 2, 3],
         "heads": [2, 3, 2, 2],
-        "spans": [0, 2, 4, 0, 4, 4],
+        "spans": [[0, 2, 4], [0, 4, 4]],
     }
     empty = {name: [2] if name == "text" else [] for name in crossing}
     straight = {**crossing, "heads": [1, 2, 2, 2], "text": [5, 3, 3, 8, 2], "spans": []}
     statistics = SplitStatistics("train.de-en")
-    statistics.add(block([empty, crossing, empty], first=0), unknown=3)
-    statistics.add(block([empty, straight], first=3), unknown=3)
+    add(statistics, [empty, crossing, empty])
+    add(statistics, [empty, straight])
     assert statistics.sentences == 5
     assert statistics.words == Spread(5, 8, 4, 2)
     assert statistics.heights == Spread(2, 4, 2, 2)

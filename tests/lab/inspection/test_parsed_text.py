@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord
 from fairseq_phrase.data.subwords.encoded_sentences import words_of_subwords
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.lab.inspection.parsed_text import ParsedTextReader, printable
-from fairseq_phrase.lab.inspection.sentence_blocks import load_dictionaries
+from fairseq_phrase.lab.inspection.parsed_text import ParsedTextReader, load_dictionaries, printable
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.text import read_lines
 from tests.support.stores import SPLIT, write_store

@@ -9,6 +9,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
+from fairseq_phrase.data.subwords.protected_tokens import words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.source_sentence import SourceSentence
 from fairseq_phrase.lab.pictures import constituent_maps as tree_attention
@@ -184,9 +185,9 @@ def test_the_encoders_attention_is_the_mean_over_nodes(dictionary):
 
 
 def test_the_title_has_the_words_of_the_translation():
-    assert tree_picture.joined_text(["▁ein", "▁Hun", "d", "▁läuft"]) == "ein Hund läuft"
-    assert tree_picture.joined_text(["ein", "Hun@@", "d"]) == "ein Hund"
-    assert tree_picture.joined_text([]) == ""
+    for subwords in (["▁ein", "▁Hun", "d", "▁läuft"], ["ein", "Hun@@", "d", "läuft"]):
+        words = words_by_marks(subwords, ())
+        assert SourceSentence({}, subwords, words, []).text == "ein Hund läuft"
 
 
 def test_layers_and_models_that_are_not_there_are_refused(dictionary):

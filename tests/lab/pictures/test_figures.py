@@ -10,7 +10,7 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
 
-from fairseq_phrase.lab.pictures import fonts
+from fairseq_phrase.lab.pictures import figures
 from fairseq_phrase.lab.pictures.figures import columns_of, new_figure, save, wrapped
 from fairseq_phrase.lab.pictures.heat_maps import AlignmentPicture, plot_alignment
 
@@ -45,9 +45,9 @@ def installed(monkeypatch):
     files: list[str] = []
     monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts_of_matplotlib)
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
-    fonts.installed_fonts.cache_clear()
+    figures.installed_fonts.cache_clear()
     yield files
-    fonts.installed_fonts.cache_clear()
+    figures.installed_fonts.cache_clear()
 
 
 def draw(text, path):
