@@ -16,7 +16,7 @@ from fairseq_phrase.syntax.alignment import TextReader, forms_in_text
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.fields import FIELDS
-from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
+from fairseq_phrase.syntax.sentence import Edge, ParsedSentence, join_white_space
 from fairseq_phrase.syntax.spellings import unescape_moses
 from fairseq_phrase.text import plain_spaces
 
@@ -212,6 +212,10 @@ class ParsingPipeline:
         """Return why a parse cannot be used; None if it can be used."""
         labels = {**sentence.features, "deprels": sentence.deprels, "tags": sentence.tags}
         for name, graph in sentence.edges.items():
+            for edge in graph:
+                if not isinstance(edge, Edge):
+                    kind = type(edge).__name__
+                    return f"an edge of {name} is a {kind}: expected Edge(head, dependent, label)"
             labels[f"labels of {name}"] = [edge.label for edge in graph]
         everything = list(itertools.chain(sentence.words, *labels.values()))
         if " ".join(everything).split() != everything:

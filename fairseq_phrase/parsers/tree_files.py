@@ -14,10 +14,14 @@ from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers.interfaces import FileParser, flat, split_at_white_space
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed
+from fairseq_phrase.text import read_lines
 
-#: Limit, in lines and trees together, of the search for the next line that fits a tree. After more lost
-#: trees or lines, no tree fits, and ``--max-flat`` stops.
-NEAR = 60
+#: Limit, in lines and trees together, of the search for the next line that fits a tree.
+NEAR = 40
+#: Limits of the search for the end of a batch of lost trees, or lost lines. Trees take more memory.
+FAR_LINES, _FAR_TREES = 100_000, 5_000
+#: How many malformed trees or lines may be at the end of such a batch.
+_FEW = 2
 #: The number of lines by which a fit is confirmed.
 _AFTER = 5
 #: How many pairs of a line and a tree the searches remember.
@@ -123,10 +127,13 @@ class Reading:
         self._parser, self._path = parser, path
         self._lines = _Ahead(lines)
         self._trees = _Ahead(parser.trees(path))
+        self._counts = ""
         # The lines up to the last one of a gap have no trees, for one reason.
         self._gap_end, self._gap_reason = 0, ""
         # Neighbouring misfits search the same lines and trees.
         self._fitting: dict[tuple[int, int], int] = {}
+        # Far searches without a result become rarer.
+        self._misfits = self._fruitless = self._next_far_search = 0
 
     def parses(self) -> Iterator[ParsedSentence | Unparsed]:
         """Yield the parse of each line."""
@@ -185,44 +192,48 @@ class Reading:
         """Skip the trees of the next line; return the reason."""
         tree = self._trees.peek(0)
         if tree is None:
-            self._gap_end = sys.maxsize
-            self._gap_reason = (
-                f"{self._path}: trees are missing at the end: lines {number} and later of the text have "
-                "none"
-            )
-            return self._gap_reason
+            return self._gap(number, self._lines_left())
         given_up, ahead = self._next_fit()
         if given_up == 0:
-            return self._gap(number, ahead, tree)
+            return self._gap(number, ahead)
         extra = next((index for index in range(1, given_up) if self._fits(0, index)), None)
         self._trees.drop(given_up)
         if extra is not None:
             return (
                 f"{location(self._path, tree.line)}: {extra} trees from here on are of no line of the "
-                "text"
+                f"text{self._counted()}"
             )
         column = "" if misfit.column is None else f", column {misfit.column}"
         return f"{location(self._path, misfit.line)}{column}: {misfit}"
 
-    def _gap(self, number: int, length: int, tree: Tree) -> str:
+    def _gap(self, number: int, length: int | None) -> str:
         """Note that the next lines have no trees; return the reason.
 
         Args:
-            length: how many lines, also without text.
-            tree: the tree of the line after them.
+            length: how many lines, also without text; None for very many at the end.
         """
-        lines = [self._lines.peek(index) or "" for index in range(length)]
+        tree = self._trees.peek(0)
+        where = "at the end" if tree is None else "before this one"
+        owner = "" if tree is None else f", and this tree is of line {number + (length or 0)}"
+        lines = [self._lines.peek(index) or "" for index in range(length or 0)]
         missing = [number + index for index, line in enumerate(lines) if _is_visible(line)]
-        trees = f"a tree is missing before this one: line {number} of the text has none"
-        if len(missing) > 1:
+        if length is None:
+            trees = f"trees are missing {where}: lines {number} and later of the text have none"
+        elif len(missing) == 1:
+            trees = f"a tree is missing {where}: line {number} of the text has none"
+        else:
             trees = (
-                f"{len(missing)} trees are missing before this one: lines {number} to {missing[-1]} of "
-                "the text have none"
+                f"{len(missing)} trees are missing {where}: lines {number} to {missing[-1]} of the text "
+                "have none"
             )
-        self._gap_end = number + length - 1
-        where = location(self._path, tree.line)
-        self._gap_reason = f"{where}: {trees}, and this tree is of line {number + length}"
+        self._gap_end = sys.maxsize if length is None else number + length - 1
+        place = location(self._path, None if tree is None else tree.line)
+        self._gap_reason = f"{place}: {trees}{owner}{self._counted()}"
         return self._gap_reason
+
+    def _lines_left(self) -> int | None:
+        """Return how many lines are left; None if very many."""
+        return next((n for n in range(FAR_LINES) if self._lines.peek(n) is None), None)
 
     def _next_fit(self) -> tuple[int, int]:
         """Find the next line that trees spell.
@@ -231,25 +242,46 @@ class Reading:
             The number of trees before it that belong to the current line, and the distance in lines to
             the line that fits. If no line fits, 1 and 0.
         """
-        most = self._near(self._agrees)
+        most = self._near(self.agrees) or self._far()
         if most is None:
             ahead, trees = self._near(self._fits) or (0, 1)
         else:
-            lines, count = most
-            ahead, trees = (
-                self._near(lambda at, tree: at < lines and tree < count and self._fits(at, tree))
-                or most
-            )
+            ahead, trees = self._first(self._fits, *most, sum(most)) or most
         between = [self._lines.peek(index) or "" for index in range(1, ahead)]
         filled = sum(1 for line in between if line.strip())
         return max(min(1, trees), trees - filled), ahead
 
     def _near(self, fits: _Test) -> tuple[int, int] | None:
-        """Return the distances to the nearest line and tree that fit, together at most :data:`NEAR`."""
-        for total in range(1, NEAR + 1):
-            for ahead in range(1, total + 1):
+        return self._first(fits, NEAR + 1, NEAR, NEAR + 1)
+
+    def _first(self, fits: _Test, lines: int, trees: int, limit: int) -> tuple[int, int] | None:
+        """Return the distances to the nearest line and tree that fit, all below limits.
+
+        Args:
+            limit: of both distances together.
+        """
+        for total in range(1, limit):
+            for ahead in range(max(1, total - trees + 1), min(total + 1, lines)):
                 if fits(ahead, total - ahead):
                     return ahead, total - ahead
+        return None
+
+    def _far(self) -> tuple[int, int] | None:
+        """Find the end of a batch of lost trees, or of lost lines; return the distances."""
+        self._misfits += 1
+        if self._misfits < self._next_far_search:
+            return None
+        for distance in range(NEAR - _FEW, FAR_LINES):
+            for few in range(_FEW + 1):
+                for ahead, trees in ((distance, few), (few + 1, distance)):
+                    if trees <= _FAR_TREES and self.agrees(ahead, trees):
+                        self._fruitless = 0
+                        return ahead, trees
+            no_trees = distance >= _FAR_TREES or self._trees.peek(distance) is None
+            if no_trees and self._lines.peek(distance) is None:
+                break
+        self._fruitless += 1
+        self._next_far_search = self._misfits + 2**self._fruitless
         return None
 
     def _fits(self, ahead: int, index: int) -> bool:
@@ -259,7 +291,7 @@ class Reading:
             return line is None and self._trees.peek(index) is None
         return self._count(ahead, index) > 0
 
-    def _agrees(self, ahead: int, index: int) -> bool:
+    def agrees(self, ahead: int, index: int) -> bool:
         """Whether trees fit a later line, and most of the lines after it. A short line fits by chance."""
         if not self._fits(ahead, index):
             return False
@@ -288,6 +320,18 @@ class Reading:
             except MisfitError:
                 self._fitting[pair] = 0
         return self._fitting[pair]
+
+    def _counted(self) -> str:
+        """Return the numbers of trees in the file and of lines with text, as text."""
+        if not self._counts:
+            trees = sum(1 for _ in self._parser.trees(self._path))
+            text = str(self._path).removesuffix(".gz").removesuffix(f".{self._parser.suffix}")
+            there = [path for path in (Path(text), Path(f"{text}.gz")) if path.is_file()]
+            self._counts = f" ({trees} trees in the file)"
+            if there:
+                lines = sum(1 for line in read_lines(there[0]) if line.strip())
+                self._counts = f" ({trees} trees for {lines} lines with text)"
+        return self._counts
 
 
 def _is_visible(line: str) -> bool:

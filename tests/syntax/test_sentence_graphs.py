@@ -153,6 +153,7 @@ class Graphs(LineParser):
         ([Edge(0, 1, "a"), Edge(0, -1, "a")], "an edge of enhanced from word 1 to word 0"),
         ([Edge(0, 1, "a b")], "one of its labels of enhanced is empty or holds white space"),
         ([], "it has no enhanced"),
+        ([Edge(0, 1, "a"), (1, 0, "b")], "an edge of enhanced is a tuple: expected Edge(head, dep"),
     ],
 )
 def test_an_edge_of_a_parser_to_a_word_that_is_not_there_is_refused(install_parser, edges, message):
