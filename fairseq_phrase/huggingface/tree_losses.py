@@ -1,6 +1,6 @@
 """Losses that teach a model of transformers trees in training only, without fairseq.
 
-    model = add_tree_losses(model, ParseLoss(0.1), TreePlanting(0.5, trees="spans"))
+    model = add_tree_losses(model, ParseLoss(0.1), TreeRegularization(0.5))
     model(**encoding, **collate(encoding, parses), **collate_spans(parses), labels=labels).loss
 
 The mathematics are those of fairseq's side (``methods/losses/tree_losses.py``):

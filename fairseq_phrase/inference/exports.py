@@ -140,7 +140,7 @@ def _option_obstacle(cfg: Any) -> str | None:
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if options[name] != options["decoder_embed_dim"]:
             return f"{_flag(name, options[name])} with another --decoder-embed-dim"
-    return None
+    return None if options["encoder_layers"] else _flag("encoder_layers", 0)
 
 
 def _alignment_obstacle(model: Any) -> str | None:

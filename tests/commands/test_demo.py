@@ -201,12 +201,13 @@ def test_heads_that_are_no_tree_are_refused(client, text):
 
 
 def test_length_and_time_are_limited(models, text, monkeypatch):
-    short = TestClient(make_app(models, max_words=3), base_url="http://127.0.0.1")
-    assert "at most 3 fit" in ask(short, model="tree", text=text).json()["detail"]
+    client = TestClient(make_app(models), base_url="http://127.0.0.1")
+    monkeypatch.setattr(server, "_MOST_WORDS", 3)
+    assert "at most 3 fit" in ask(client, model="tree", text=text).json()["detail"]
     # A search that takes long.
     monkeypatch.setattr(server, "answer", lambda *arguments: threading.Event().wait(1))
-    slow = TestClient(make_app(models, seconds=0.1), base_url="http://127.0.0.1")
-    answer = ask(slow, model="tree", text=text)
+    monkeypatch.setattr(server, "_SECONDS", 0.1)
+    answer = ask(client, model="tree", text=text)
     assert answer.status_code == 503
     assert "no answer within 0.1 seconds" in answer.json()["detail"]
 

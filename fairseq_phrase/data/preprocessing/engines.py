@@ -179,7 +179,7 @@ def _on_ray(jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions) -> 
     if not was_running:
         _start_ray(ray, engine)
     do = ray.remote(num_cpus=1, max_retries=_DEATHS)(_do_on_ray)
-    run, running = uuid4().hex, list[Any]()
+    run, running, has_result = uuid4().hex, list[Any](), False
     try:
         shared = ray.put(make)
         while True:
@@ -188,7 +188,10 @@ def _on_ray(jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions) -> 
             ]
             if not running:
                 return
-            done, running = ray.wait(running)
+            done, running = ray.wait(running, timeout=None if has_result else RAY_TIMEOUT)
+            if not done:
+                logger.warning("Ray has no result yet: does `ray status` show free CPUs?")
+            has_result = has_result or bool(done)
             yield from ray.get(done)
     except ray.exceptions.RayTaskError as error:
         raise (

@@ -124,6 +124,8 @@ def chain_phrases(
     if heads.size(0) != words.size(0):
         raise ValueError(f"{heads.size(0)} rows of heads for {words.size(0)} sentences")
     num_words = heads.size(1)
+    if not num_words:
+        return without_phrases(padding_mask)
     index = torch.arange(num_words, device=heads.device).expand_as(heads)
     parent = _parents(words, heads, index)
     word, exists = index, heads >= 0

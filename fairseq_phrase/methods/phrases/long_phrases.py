@@ -1,8 +1,8 @@
 """Attention within phrases of long inputs on a CPU: along the list of adjacent pairs, not over all pairs.
 
-The numbers are those of :mod:`~fairseq_phrase.methods.phrases.phrase_attention`; time and memory are
-linear in the length. One layer (both phases and the feed-forward block), forward and backward, k = 2,
-width 512, 8 heads, 1,024 tokens in a batch, float32, one thread of a Xeon:
+The numbers are those of :mod:`~fairseq_phrase.methods.phrases.phrase_attention`; the attention's time
+and memory are linear in the length. One layer (both phases and the feed-forward block), forward and
+backward, k = 2, width 512, 8 heads, 1,024 tokens in a batch, float32, one thread of a Xeon:
 
     tokens a sentence                      128     256     512   1,024
     subset, times as fast as dense        1.03    1.12    1.25    1.41

@@ -10,8 +10,8 @@ from torch import Tensor
 from fairseq_phrase.methods.common.tensors import (
     cached_property,
     check_mask,
-    exact_product,
     may_read,
+    single_product,
 )
 
 
@@ -74,7 +74,9 @@ def adjacent_pairs(contains: Tensor) -> PhraseEdges:
     runs = token.bincount(minlength=batch * num_tokens)
     repeats = runs[token]
     first = (runs.cumsum(0) - runs)[token] - (repeats.cumsum(0) - repeats)
-    with_node = node[first.repeat_interleave(repeats) + torch.arange(int(repeats.sum()))]
+    with_node = node[
+        first.repeat_interleave(repeats) + torch.arange(int(repeats.sum()), device=node.device)
+    ]
     nodes = batch * num_nodes
     pairs, shared = (node.repeat_interleave(repeats) * nodes + with_node).unique(return_counts=True)
     sizes = contains.sum(2).flatten()
@@ -149,7 +151,8 @@ class PhraseBatch:
     def is_long(self) -> bool:
         """Whether attention within phrases should not hold all pairs of nodes.
 
-        A GPU's fused kernel does not hold the scores: it was faster at 1,024 tokens (H200), too.
+        A GPU does, and ``subset``'s fused kernel there does not hold scores: at 1,024 tokens it was faster
+        (H200).
         """
         return self.num_nodes > LONG and not self.padding_mask.is_cuda
 
@@ -167,8 +170,8 @@ class PhraseBatch:
         Shape: (batch, nodes, nodes)
         """
         # i is part of j iff they share all of i's tokens.
-        shared = exact_product(self.contains, self.contains.mT)
-        is_part = shared == self.contains.sum(2, keepdim=True)
+        shared = single_product(self.contains, self.contains.mT)
+        is_part = shared == self.contains.sum(2, keepdim=True).to(shared.dtype)
         is_node = ~self.padding_mask
         pairs = is_node[:, :, None] & is_node[:, None]
         itself = torch.eye(self.num_nodes, dtype=torch.bool, device=self.device)
