@@ -151,8 +151,8 @@ class PhraseBatch:
     def is_long(self) -> bool:
         """Whether attention within phrases should not hold all pairs of nodes.
 
-        A GPU does, and ``subset``'s fused kernel there does not hold scores: at 1,024 tokens it was faster
-        (H200).
+        A GPU does, and its fused kernel for ``subset`` does not hold scores: at 1,024 tokens it was
+        faster (H200).
         """
         return self.num_nodes > LONG and not self.padding_mask.is_cuda
 
