@@ -150,7 +150,7 @@ def test_fairseqs_own_encoder_has_no_attention_but_the_rest(client, text):
     ("question", "status", "said"),
     [
         ({"model": "none", "text": "a"}, 404, "no model none"),
-        ({"model": "tree", "text": "x" * 1001}, 422, "1001 characters, at most 1000"),
+        ({"model": "tree", "text": "x" * 1001}, 422, "1001 characters, 1000 fit"),
         ({"model": "tree", "text": "   "}, 422, "empty"),
         ({"model": "tree", "text": "a", "heads": "x"}, 422, "heads: Input should be a valid array"),
         ({"model": "tree", "text": "a", "heads": ["\ud800"]}, 422, "Invalid JSON"),
