@@ -1,6 +1,6 @@
 """The sources of phrases of this package: n-grams, chains of dependencies, constituents, chunks.
 
-Each finds which tokens a phrase contains. Of those that read a parse, the collater calls the functions.
+Each finds which tokens a phrase contains. The collater calls those that read a parse.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
+from fairseq_phrase.methods.common.labelling import have_tokens
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.methods.common.tensors import check_mask, check_tensor, exact_product, may_read
 from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch
@@ -90,7 +91,7 @@ def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseB
     # A sentence has at most as many words as tokens.
     num_words = min(int(words.max()) + 1 if words.numel() else 0, words.size(1))
     _refuse("a token's word index is out of range", words >= num_words)
-    exists = _has_tokens(words, num_words)
+    exists = have_tokens(words, num_words)
     _refuse("a word index is skipped", exists[:, 1:] & ~exists[:, :-1])
     spans = _spans(num_words, range(1, max_length + 1), words.device)
     return PhraseBatch(padding_mask, _packed(_of_tokens(_inside(spans, exists), words)))
@@ -132,8 +133,8 @@ def chain_phrases(
     chain = one_hot(index, num_words).bool()
     chains = [chain[:, :0]]
     for _ in range(min(max_length, num_words) - 1):
-        exists = exists & (word != parent.gather(1, word))
-        word = parent.gather(1, word)
+        head = parent.gather(1, word)
+        word, exists = head, exists & (word != head)
         # The chain of a word, its head, and so on. Shape: (batch, words, words)
         chain = chain | one_hot(word, num_words).bool()
         chains.append(chain & exists[:, :, None])
@@ -143,7 +144,7 @@ def chain_phrases(
 def _parents(words: Tensor, heads: Tensor, index: Tensor) -> Tensor:
     """Check the trees, and return each word's head, at padding the word itself. Shape: (batch, words)."""
     num_words = heads.size(1)
-    is_word, has_tokens = heads >= 0, _has_tokens(words, num_words)
+    is_word, has_tokens = heads >= 0, have_tokens(words, num_words)
     _refuse("a head lies outside its sentence", heads >= num_words)
     parent = heads.where(is_word, index)
     _refuse("a head is a word that is not in the sentence", is_word & ~is_word.gather(1, parent))
@@ -187,11 +188,6 @@ def _spans(length: int, sizes: range, device: torch.device) -> Tensor:
 def _inside(spans: Tensor, exists: Tensor) -> Tensor:
     """Keep a span in the sentences that have all its units. Shape: (batch, spans, units)."""
     return spans & ~(spans & ~exists[:, None]).any(2, keepdim=True)
-
-
-def _has_tokens(words: Tensor, num_words: int) -> Tensor:
-    """Return whether a sentence has a token of a word. Shape: (batch, words), bool."""
-    return (words[:, :, None] == torch.arange(num_words, device=words.device)).any(1)
 
 
 def _of_tokens(of_words: Tensor, words: Tensor) -> Tensor:
