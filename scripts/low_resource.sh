@@ -15,16 +15,18 @@
 #   --direction de-en|en-tr (de-en)
 #   --train-size N          pairs to train on (3000)
 #   --dictionary FILE       another dictionary, lines of a word, a tab and a translation
-#   --vocab-size N          subwords of both languages together (2000)
-DIRECTION=de-en TRAIN_SIZE=3000 DICTIONARY='' VOCAB_SIZE=2000
+#   --vocab-size N          subwords of both languages together (2000; en-tr 1000, of so few words)
+DIRECTION=de-en TRAIN_SIZE=3000 DICTIONARY='' VOCAB_SIZE=''
 
 choose() {
     [[ -z $DICTIONARY || -e $DICTIONARY ]] || lack "--dictionary $DICTIONARY: there is no such file"
     CORPUS=tatoeba WHAT='Tatoeba de-en, Ding' KIND=ding PACKED=trans-de-en_1.9-6_all.deb FILE=usr/share/trans/de-en
     if [ "$DIRECTION" = en-tr ]; then
+        VOCAB_SIZE=${VOCAB_SIZE:-1000}
         CORPUS=treebanks/atis_en_tr WHAT='UD ATIS en-tr, FreeDict' KIND=freedict
         PACKED=dict-freedict-eng-tur_2022.04.21-1_all.deb FILE=usr/share/dictd/freedict-eng-tur.dict.dz
     fi
+    VOCAB_SIZE=${VOCAB_SIZE:-2000}
     WHAT="Little text and a dictionary: $WHAT, $TRAIN_LINES pairs"
 }
 
