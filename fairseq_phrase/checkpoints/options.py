@@ -38,6 +38,7 @@ REMOVED_OPTIONS: dict[str, Any] = {
     "mask_phrase_words": 4,
     "mask_phrases": "constituents",
     "next_sentence_weight": 1.0,
+    "no_sequential_absolute": False,
     "parent_heads": "all",
     "parent_ignoring": 0.0,
     "parent_std": 1.0,
@@ -46,8 +47,11 @@ REMOVED_OPTIONS: dict[str, Any] = {
     "path_levels": 16,
     "predict_fraction": "1/6",
     "random_token_prob": 0.1,
+    "sequential_relative": False,
     "source_factors_combine": "sum",
     "source_factors_dim": None,
+    "structural_absolute": False,
+    "structural_relative": False,
     "subword_sampling": 0.0,
     "tree_planting_heads": 1,
     "tree_planting_layer": 0,
@@ -56,6 +60,10 @@ REMOVED_OPTIONS: dict[str, Any] = {
     "tree_regularization_layer": 0,
     "window_size": 10,
 }
+#: Those that only phrase_transformer lost. A labeller or pretrainer has the options of all encoders.
+REMOVED_OF_PHRASES = {
+    "no_sequential_absolute", "sequential_relative", "structural_absolute", "structural_relative",
+}  # fmt: skip
 
 
 def sections_of(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -265,6 +273,8 @@ def check_removed_options(state: Mapping[str, Any], path: str | Path) -> None:
         values = plain_options(sections.get(part))
         kind = registry.get(str(values.get("_name")))
         existing = {option.name for option in fields(kind)} if kind else values.keys()
+        if values.get("encoder") == "phrase_transformer":
+            existing = existing - REMOVED_OF_PHRASES
         for name in (values.keys() & REMOVED_OPTIONS.keys()) - existing:
             if str(values[name]) != str(REMOVED_OPTIONS[name]):
                 raise UserError(

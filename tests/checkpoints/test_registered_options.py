@@ -132,6 +132,7 @@ REMOVED = {
     "mask_phrase_words": ("task", "syntax_pretraining", 3),
     "mask_phrases": ("task", "syntax_pretraining", "subtrees"),
     "next_sentence_weight": ("criterion", "next_sentence", 0.5),
+    "no_sequential_absolute": ("model", "phrase_transformer", True),
     "parent_heads": ("model", "parent_scaled_transformer", "1"),
     "parent_ignoring": ("model", "parent_scaled_transformer", 0.3),
     "parent_std": ("model", "parent_scaled_transformer", 2.0),
@@ -140,8 +141,11 @@ REMOVED = {
     "path_levels": ("model", "labeller", 6),
     "predict_fraction": ("model", "pretrainer", "1/3"),
     "random_token_prob": ("task", "syntax_pretraining", 0.2),
+    "sequential_relative": ("model", "phrase_transformer", True),
     "source_factors_combine": ("task", "syntax_translation", "concat"),
     "source_factors_dim": ("task", "syntax_labelling", "8"),
+    "structural_absolute": ("model", "phrase_transformer", True),
+    "structural_relative": ("model", "phrase_transformer", True),
     "subword_sampling": ("task", "syntax_translation", 0.1),
     "tree_planting_heads": ("task", "syntax_translation", 2),
     "tree_planting_layer": ("task", "syntax_translation", 2),
@@ -165,3 +169,11 @@ def test_a_model_with_a_removed_option_is_read_at_its_last_value_alone(name):
         UserError, match=rf"a\.pt was trained with --{name.replace('_', '-')} {other}"
     ):
         completed(other)
+
+
+def test_a_labeller_with_an_option_that_its_encoder_lost_is_refused():
+    values = {"_name": "labeller", "encoder": "phrase_transformer", "structural_absolute": True}
+    with pytest.raises(UserError, match=r"a\.pt was trained with --structural-absolute True"):
+        complete_options({"cfg": OmegaConf.create({"model": values})}, "a.pt")
+    values["encoder"] = "structural_transformer"
+    complete_options({"cfg": OmegaConf.create({"model": values})}, "a.pt")

@@ -98,17 +98,6 @@ def test_relative_positions_are_drawn_beside_the_attention(dictionary):
     assert picture.other_kind == ""
 
 
-def test_phrases_with_positions_show_both(dictionary):
-    model = build(dictionary, phrase_source="dependency", structural_relative=True)
-    inputs = batch(dictionary, [5])
-    picture = attention_picture(model, sentence_of(inputs, dictionary))
-    titles = [panel.title for panel in picture.panels]
-    assert titles == [
-        "relative position in the tree", "attention over all nodes", "attention within phrases",
-    ]  # fmt: skip
-    assert {panel.values.shape for panel in picture.panels} == {(len(picture.labels),) * 2}
-
-
 def test_constituents_are_nodes_too(dictionary):
     inputs = tree.batch(dictionary, [grown(6, 5, 4)])
     picture = attention_picture(tree.build(dictionary), sentence_of(inputs, dictionary))

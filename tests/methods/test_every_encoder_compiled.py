@@ -14,7 +14,6 @@ WHOLE = [
     ("relation_transformer", "relation bias, both"),
     ("phrase_transformer", "phrase, k = 2"),
     ("phrase_transformer", "phrase, chunks"),
-    ("phrase_transformer", "phrase, structural positions"),
     ("parent_scaled_transformer", "parent-scaled"),
 ]
 #: Of every other encoder one variant, and constituents, whose number is read from the batch.

@@ -189,10 +189,7 @@ def test_every_row_over_an_option_of_fairseq_starts_neutrally_or_is_refused(
         "them out"
     )
     refused_options = {
-        "no positions": {
-            f"--neutral-start, {name}: {no_depths}"
-            for name in ("structural_transformer", "phrase_transformer")
-        },
+        "no positions": {f"--neutral-start, structural_transformer: {no_depths}"},
         "cross and self": {"--cross-self-attention: trees have cross-attention of their own"},
     }
     assert refused == refused_options.get(option.partition(",")[0], set())
@@ -222,7 +219,6 @@ def test_the_gradient_of_what_starts_at_zero_is_not_zero(dictionary, name, optio
         ("structural_transformer", {"structural_absolute": True}, "give --structural-fusion add"),
         ("structural_transformer", {"no_sequential_absolute": True, "structural_relative": True},
          "leave out --no-sequential-absolute"),
-        ("phrase_transformer", {"sequential_relative": True}, "leave out relative positions"),
         ("phrase_transformer", {"phrase_to_decoder": True}, "leave out --phrase-to-decoder"),
         ("phrase_transformer", {}, "give --phrase-residual each"),
     ],

@@ -1,11 +1,6 @@
-"""Phrases as nodes of an encoder: their first states, their positions, and what a causal model sees.
+"""Phrases as nodes of an encoder: their first states, and what a causal model sees.
 
 Their first states follow Algorithm 1, line 2.
-
-*Decision* (not from a paper): a phrase has the position of its highest word, the leftmost if several
-words are equally high. Its depth is the smallest depth of its words. Its relative positions are the
-relative positions of the first subword of its highest word. So a phrase has the relative position 0
-to its highest word, and two phrases have the relative position of their highest words.
 
 In a causal model a phrase of the tokens i..j belongs to the position j (backward: i). Only nodes that
 belong to this position or to a later one see it. A token therefore does not attend to phrases that end
@@ -14,8 +9,6 @@ after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import cast
 
 import torch
@@ -25,7 +18,6 @@ from torch.nn.functional import pad
 from fairseq_phrase.methods.common.causal_window import CausalWindow
 from fairseq_phrase.methods.common.tensors import cached_property, single_product, upcast
 from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, PhraseEdges
-from fairseq_phrase.methods.positions.relative_positions import RelativePositions
 
 FIRST_STATES = ("zero", "mean", "attention", "ends")
 
@@ -115,59 +107,6 @@ class EndsOfPhrases(nn.Module):
         return cast(Tensor, self.projection(torch.cat(ends, dim=2)))
 
 
-class PositionedPhrases(PhraseBatch):
-    """The nodes of a batch with their depths and relative positions.
-
-    Args:
-        depths: depth of each token in its tree; 0 for all tokens without a tree; then a phrase
-            has the position of its first token. Shape: (batch, tokens), int64
-        relative: by kind, the tokens' relative positions.
-            Shape of each: (batch or 1, tokens, tokens), int64
-
-    Attributes:
-        depths: depth of each node; 0 at padding. Shape: (batch, nodes), int64
-        relative: the nodes' relative positions; None without any kind.
-    """
-
-    def __init__(
-        self,
-        phrases: PhraseBatch,
-        depths: Tensor,
-        relative: Mapping[str, Tensor],
-        clips: Mapping[str, int],
-    ) -> None:
-        super().__init__(phrases.token_padding, phrases.is_member)
-        self._of_tokens = depths, relative, clips
-        tokens = self._representatives(depths)
-        self.depths = depths.gather(1, tokens).masked_fill(self.padding_mask, 0)
-        self.relative: RelativePositions | None = None
-        if clips:
-            between = {kind: _between(tokens, position) for kind, position in relative.items()}
-            self.relative = RelativePositions.from_kinds(between, clips, self.padding_mask)
-
-    @cached_property
-    def tokens(self) -> PositionedPhrases:
-        """The tokens without phrases, with their positions."""
-        return PositionedPhrases(super().tokens, *self._of_tokens)
-
-    def _representatives(self, depths: Tensor) -> Tensor:
-        """Find the token whose position each node has. Shape: (batch, nodes), int64."""
-        num_tokens = depths.size(1)
-        position = torch.arange(num_tokens, device=depths.device).expand_as(depths)
-        # A node's smallest token in this order is the leftmost of its highest tokens.
-        order = (depths * num_tokens + position)[:, None]
-        smallest = order.masked_fill(~self.is_member, torch.iinfo(torch.int64).max).amin(2)
-        # The remainder is the token's index in its sentence.
-        return torch.cat([position, smallest % num_tokens], dim=1)
-
-
-def _between(tokens: Tensor, relative: Tensor) -> Tensor:
-    """Look up nodes' relative positions in the tokens' positions. Shape: (batch, nodes, nodes)."""
-    relative = relative.expand(len(tokens), -1, -1)
-    queries = relative.gather(1, tokens[:, :, None].expand(-1, -1, relative.size(2)))
-    return queries.gather(2, tokens[:, None, :].expand(-1, queries.size(1), -1))
-
-
 class CausalPhrases(PhraseBatch):
     """The nodes of a batch; each sees the nodes that belong to its position or to an earlier one.
 
@@ -177,7 +116,6 @@ class CausalPhrases(PhraseBatch):
 
     Attributes:
         visible: True where a query sees a key; padding included. Shape: (batch, nodes, nodes)
-        relative: the relative positions of all nodes with the same mask, or None.
     """
 
     def __init__(self, phrases: PhraseBatch, window: CausalWindow) -> None:
@@ -187,9 +125,6 @@ class CausalPhrases(PhraseBatch):
         self.visible = ~window.masked_pairs(visible, phrases.padding_mask)
         super().__init__(phrases.token_padding, phrases.is_member)
         self._all, self._window = phrases, window
-        self.relative: RelativePositions | None = None
-        if isinstance(phrases, PositionedPhrases) and phrases.relative is not None:
-            self.relative = replace(phrases.relative, masked=~self.visible)
 
     @cached_property
     def edges(self) -> PhraseEdges:

@@ -19,7 +19,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.common.causal_window import CausalWindow
 from fairseq_phrase.methods.common.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.methods.config import kept_layers, trained_layers
-from fairseq_phrase.methods.encoder_method import option, register_encoder, size
+from fairseq_phrase.methods.encoder_method import NeutralOptions, option, register_encoder, size
 from fairseq_phrase.methods.phrases.phrase_attention import (
     ACTIVATIONS,
     GATES,
@@ -32,7 +32,6 @@ from fairseq_phrase.methods.phrases.phrase_nodes import (
     CausalPhrases,
     EndsOfPhrases,
     PooledPhrases,
-    PositionedPhrases,
     with_phrases,
 )
 from fairseq_phrase.methods.phrases.phrase_sources import (
@@ -41,16 +40,7 @@ from fairseq_phrase.methods.phrases.phrase_sources import (
     find_phrases,
     load_source,
 )
-from fairseq_phrase.methods.positions.positioned_encoder import (
-    PositionedEncoder,
-    PositionOptions,
-    build_relative_attention,
-    check_positions,
-    needs_tree,
-    relative_clips,
-)
-from fairseq_phrase.methods.positions.relative_attention import RelativeAttention
-from fairseq_phrase.methods.syntax_encoder import AttentionBlock, SyntaxEncoderLayer
+from fairseq_phrase.methods.syntax_encoder import AttentionBlock, SyntaxEncoder, SyntaxEncoderLayer
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
@@ -59,8 +49,8 @@ RESIDUALS = ("both", "each")
 
 
 @dataclass
-class PhraseOptions(PositionOptions):
-    """Options of phrases, and of positions."""
+class PhraseOptions(NeutralOptions):
+    """Options of phrases."""
 
     # fmt: off
     phrase_source: str = option("ngram",
@@ -122,12 +112,11 @@ def phrase_layers(cfg: Any) -> range:
 
 
 def check(cfg: Any) -> None:
-    """Check the options of phrases and positions.
+    """Check the options of phrases.
 
     Raises:
         UserError: the options contradict each other.
     """
-    check_positions(cfg)
     flag = f"--phrase-max-length {cfg.phrase_max_length}"
     if cfg.phrase_max_length < 2:
         raise UserError(f"{flag}: a phrase has at least 2 units")
@@ -150,28 +139,15 @@ def check(cfg: Any) -> None:
 
 
 def parse_fields(cfg: Any) -> list[str]:
-    """Return the parse fields of the phrases and positions; a source that cannot be made is refused."""
+    """Return the parse fields of the phrases; a source that cannot be made is refused."""
     try:
-        needed = load_source(cfg.phrase_source).fields(cfg)
+        return [*load_source(cfg.phrase_source).fields(cfg)]
     except ValueError as error:
         raise UserError(f"--phrase-source: {error}") from None
-    return [*dict.fromkeys([*needed, *(["words", "heads"] if needs_tree(cfg) else [])])]
 
 
 def _key(cfg: Any) -> str:
     return f"phrases:{cfg.phrase_source}:{cfg.phrase_unit}:{cfg.phrase_max_length}"
-
-
-class NodeAttention(RelativeAttention):
-    """Attention over all nodes of a batch with relative positions. Batch-first."""
-
-    def forward(  # type: ignore[override]
-        self, states: Tensor, phrases: PositionedPhrases | CausalPhrases, need_weights: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend once, as :class:`PhraseAttention` does."""
-        assert phrases.relative is not None
-        attended, weights = super().forward(states.transpose(0, 1), phrases.relative, need_weights)
-        return attended.transpose(0, 1), weights
 
 
 class NodeEncoderLayer(SyntaxEncoderLayer):
@@ -182,8 +158,6 @@ class NodeEncoderLayer(SyntaxEncoderLayer):
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
         """Build phase 1, ordinary attention over all nodes (eq. 2-3)."""
-        if relative_clips(cfg):
-            return self.with_quant_noise(build_relative_attention(NodeAttention, embed_dim, cfg))
         neutral = self.has_phrases and cfg.neutral_start
         return self._attention(cfg, activation="identity", mask="all", neutral=neutral)
 
@@ -244,18 +218,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "phrase, dependency chains, k = 3": {"phrase_source": "dependency", "phrase_max_length": 3},
     "phrase, constituents": {"phrase_source": "constituency", "phrase_max_length": 4},
     "phrase, chunks": {"phrase_source": "chunk"},
-    "phrase, structural positions": {
-        "structural_absolute": True, "structural_relative": True, "sequential_relative": True},
     "phrase, tuned": TUNED,
     "phrase, tuned, first layer": {**TUNED, "phrase_layers": "1"},
-    "phrase, tuned, last layer, positions": {
-        **TUNED, "phrase_layers": "2-2", "structural_absolute": True, "sequential_relative": True},
+    "phrase, tuned, last layer": {**TUNED, "phrase_layers": "2-2"},
     "phrase, neutral": {
         "phrase_source": "constituency", "phrase_init": "ends", "phrase_relative_clip": 1,
         "phrase_layers": "2-2", "phrase_residual": "each", "neutral_start": True},
-    "phrase, dependency, depths, neutral": {
-        "phrase_source": "dependency", "phrase_gate": "zero", "structural_absolute": True,
-        "structural_fusion": "add", "phrase_residual": "each", "neutral_start": True},
+    "phrase, dependency, neutral": {
+        "phrase_source": "dependency", "phrase_gate": "zero", "phrase_residual": "each",
+        "neutral_start": True},
     "phrase, attention pooled, scalar gate": {"phrase_init": "attention", "phrase_gate": "scalar"},
     "phrase, ends, parts, to decoder": {
         "phrase_max_length": 3, "phrase_init": "ends", "phrase_relative_clip": 2,
@@ -273,30 +244,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
     presets={"multi30k": size(512, 2048, 8), "tuned": TUNED},
     variants=VARIANTS,
 )
-class PhraseEncoder(PositionedEncoder):
+class PhraseEncoder(SyntaxEncoder):
     """fairseq's Transformer encoder over tokens and phrases (algorithm 1).
 
     Source: *Attention over Phrases*, section 2; ``--arch phrase_transformer`` and its presets.
-
-    It can be combined with structural and relative positions, which is not in any paper. *Decisions*: a
-    phrase has the position of its highest word (see
-    :mod:`fairseq_phrase.methods.phrases.phrase_nodes`). The encoding of its depth is added to its
-    first state. It lacks an absolute position in the sentence. Relative positions are used only in the
-    attention over all nodes (phase 1).
     """
 
     layer_class = PhraseEncoderLayer
     neutral_parameters = (
-        *PositionedEncoder.neutral_parameters,
-        *("node_gate", "phrase_attn", "phrase_attn_layer_norm", "first_phrase_states"),
-    )
+        "node_gate", "phrase_attn", "phrase_attn_layer_norm", "first_phrase_states",
+    )  # fmt: skip
 
     def __init__(
         self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
     ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self._source = load_source(cfg.phrase_source)
-        self._has_positions = needs_tree(cfg) or bool(relative_clips(cfg))
         self._layers_with_phrases = phrase_layers(cfg)
         self.first_phrase_states: nn.Module | None = None
         if cfg.phrase_init == "attention":
@@ -307,9 +270,7 @@ class PhraseEncoder(PositionedEncoder):
 
     @classmethod
     def neutral_obstacle(cls, cfg: TransformerConfig) -> str | None:
-        """Return the obstacle to a neutral start, from phrases or from positions."""
-        if relative_clips(cfg):
-            return "leave out relative positions, which have no neutral start with phrases"
+        """Return the obstacle to a neutral start."""
         if cfg.phrase_to_decoder:
             return "leave out --phrase-to-decoder, which has no neutral start"
         if cfg.phrase_residual == "both":
@@ -322,19 +283,12 @@ class PhraseEncoder(PositionedEncoder):
         return kind(cfg, return_fc=self.return_fc)
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PhraseBatch:
-        """Find the phrases of a batch and, if the options ask for them, their positions."""
+        """Find the phrases of a batch."""
         padding_mask = self.padding(src_tokens)
         if members := parse.made(_key(self.cfg)):
-            phrases = PhraseBatch(padding_mask, *members)
-        else:
-            tokens = SourceTokens.of(src_tokens, padding_mask, self.dictionary)
-            phrases = find_phrases(self._source, tokens, parse, self.cfg)
-        if not self._has_positions:
-            return phrases
-        tree = self.find_tree(src_tokens, parse)
-        depths = torch.zeros_like(src_tokens) if tree is None else tree.depths
-        relative = self.relative_positions(tree, src_tokens.size(1), src_tokens.device)
-        return PositionedPhrases(phrases, depths, relative, relative_clips(self.cfg))
+            return PhraseBatch(padding_mask, *members)
+        tokens = SourceTokens.of(src_tokens, padding_mask, self.dictionary)
+        return find_phrases(self._source, tokens, parse, self.cfg)
 
     @classmethod
     def batch_structure(
@@ -354,8 +308,6 @@ class PhraseEncoder(PositionedEncoder):
 
         The end of a word, for example, is known only from the subword after it.
         """
-        if needs_tree(cfg):
-            return "its trees span the future"
         if cfg.phrase_source not in ("ngram", "none") or cfg.phrase_unit != "token":
             return (
                 f"--phrase-source {cfg.phrase_source} of {cfg.phrase_unit}s depends on later tokens; "
@@ -374,31 +326,15 @@ class PhraseEncoder(PositionedEncoder):
     def first_states(
         self, src_tokens: Tensor, structure: PhraseBatch, token_embeddings: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Embed tokens with their positions, and add the phrases' first states."""
-        num_tokens = structure.num_tokens
-        depths = None
-        if isinstance(structure, PositionedPhrases):
-            depths = structure.depths[:, :num_tokens]
-        states, embedding = self.forward_embedding(src_tokens, token_embeddings, depths)
-        states = states.masked_fill(self.padding(src_tokens).unsqueeze(-1), 0.0)
+        """Embed tokens, and add the phrases' first states."""
+        states, embedding = super().first_states(src_tokens, structure, token_embeddings)
         if self._layers_with_phrases.start == 0:
             states = self._add_phrases(states, structure)
         return states, embedding
 
     def _add_phrases(self, states: Tensor, structure: PhraseBatch) -> Tensor:
         """Append the phrases' first states to the tokens'. Shape: (batch, nodes, width)."""
-        num_tokens = structure.num_tokens
-        nodes = with_phrases(states, structure, self.first_phrase_states or self.cfg.phrase_init)
-        if (
-            isinstance(structure, PositionedPhrases)
-            and self.depth_encoding is not None
-            and structure.num_nodes > num_tokens
-        ):
-            is_padding = structure.padding_mask[:, num_tokens:, None]
-            encoded = self.depth_encoding(structure.depths[:, num_tokens:], num_tokens)
-            # 0 at tokens: their states already include the encoding of their depth.
-            nodes = nodes + pad(encoded.masked_fill(is_padding, 0.0), (0, 0, num_tokens, 0))
-        return nodes
+        return with_phrases(states, structure, self.first_phrase_states or self.cfg.phrase_init)
 
     def before_layer(
         self, index: int, states: Tensor, structure: PhraseBatch

@@ -28,10 +28,6 @@ CAUSAL = {
     "phrases, attention": ("phrase_transformer", {"phrase_init": "attention"}),
     "phrases, ends": ("phrase_transformer", {"phrase_init": "ends"}),
     "phrases, all": ("phrase_transformer", {"phrase_mask": "all"}),
-    "phrases, relative": (
-        "phrase_transformer",
-        {"sequential_relative": True, "phrase_max_length": 3, **TUNED},
-    ),
     "phrases, first layer": ("phrase_transformer", {"phrase_layers": "1", **TUNED}),
     "phrases, last layer": ("phrase_transformer", {"phrase_layers": "2-2", **TUNED}),
 }
@@ -115,7 +111,6 @@ REFUSED = [
     ("tree_transformer", {}, "both sides"),
     ("relation_transformer", {}, "both sides"),
     ("structural_transformer", {"structural_relative": True}, "trees span the future"),
-    ("phrase_transformer", {"structural_absolute": True}, "trees span the future"),
     ("phrase_transformer", {"phrase_source": "dependency"}, "depends on later tokens"),
     ("phrase_transformer", {"phrase_unit": "word"}, "depends on later tokens"),
     ("phrase_transformer", {"phrase_mask": "hadamard"}, "every node some weight"),
