@@ -44,7 +44,7 @@ class PositionOptions(NeutralOptions):
         "relative positions in the sentence in the encoder (Shaw et al. 2018)")
     structural_absolute: Any = option(False,
         "depths in the dependency tree in the encoder (eq. 5); with the value path, the path from the "
-        "root (Shiv and Quirk 2019; structural_transformer only)", argparse_const=True)
+        "root (Shiv and Quirk 2019)", argparse_const=True)
     structural_relative: bool = option(False,
         "relative positions in the dependency tree in the encoder (eq. 6)")
     structural_fusion: ChoiceEnum(list(FUSIONS)) = option("tanh",  # type: ignore[valid-type]
@@ -78,20 +78,15 @@ def relative_clips(cfg: Any) -> dict[str, int]:
     return clips
 
 
-def check_positions(cfg: Any, *absolute: str) -> None:
+def check_positions(cfg: Any) -> None:
     """Check the options of positions.
-
-    Args:
-        absolute: the values of ``--structural-absolute`` other than True and False.
 
     Raises:
         UserError: a clip leaves only the relative position 0, or the options ask for an implementation
             of attention that does not support relative positions.
     """
-    if (value := cfg.structural_absolute) not in (False, True, *absolute):
-        raise UserError(
-            f"--structural-absolute {value}: expected {' or '.join([*absolute, 'no value (depths)'])}"
-        )
+    if (value := cfg.structural_absolute) not in (False, True, "path"):
+        raise UserError(f"--structural-absolute {value}: expected path or no value (depths)")
     for kind, clip in (("relative", cfg.relative_clip), ("structural", cfg.structural_clip)):
         if clip < 1:
             raise UserError(f"--{kind}-clip {clip}: expected 1 or more")

@@ -77,21 +77,12 @@ class StructuralEncoderLayer(SyntaxEncoderLayer):
         return self.with_quant_noise(build_relative_attention(PositionedAttention, embed_dim, cfg))
 
 
-def check(cfg: Any) -> None:
-    """Check the options of positions.
-
-    Raises:
-        UserError: a number is out of its range, or the options contradict each other.
-    """
-    check_positions(cfg, "path")
-
-
 # The paper's base and big sizes (section 5: 6+6 layers, d=512 or 1024, layer norms after the residual
 # connections, as fairseq's default). The paper does not give dropout: Vaswani et al.'s values are used.
 @register_encoder(
     "structural_transformer",
     options=PositionOptions,
-    check=check,
+    check=check_positions,
     parse_fields=lambda cfg: ["words", "heads"] if needs_tree(cfg) else [],
     presets={"base": size(512, 2048, 8), "big": size(1024, 4096, 16, dropout=0.3)},
     variants={
