@@ -19,7 +19,7 @@ OF_FAIRSEQ = {
         "transformer_encoder", "accumulation.tree_transformer", "copying.copying_decoder",
         "losses.added_losses", "losses.tree_losses", "parents.parent_scaled_transformer",
         "phrases.phrase_transformer",
-        "positions.positioned_encoder", "positions.structural_transformer",
+        "positions.structural_transformer",
         "recurrent.recurrent_encoders", "relations.relation_options", "relations.relation_transformer",
         "xl.xl_transformer",
     )

@@ -19,7 +19,7 @@ from tests.support.tolerance import assert_same
 from tests.twins.dependency import edges_between
 
 FOLDER = REPOSITORY / "examples/methods"
-NAMES = ("ape", "depgcn", "saft", "wire")
+NAMES = ("ape", "depgcn", "relative_phrases", "saft", "wire")
 SHARED = ("spectral", "transformed_attention")
 MOST_LINES = 60
 
@@ -47,7 +47,7 @@ def test_a_method_is_one_short_file(name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("check", CHECKS)
 def test_the_checks_of_every_encoder(check, name):
-    check(name, name)
+    check(name, name.replace("_", " "))
 
 
 def batch(lengths=(9, 4), seed=3):
@@ -191,3 +191,27 @@ def test_the_gcn_has_means_over_heads_and_dependents():
                 hidden = hidden + message / len(below)
         hidden = encoder.norms[0](states[column, 0] + hidden.relu())
         assert_same(output[column], 0.7 * states[column, 0] + 0.3 * hidden)
+
+
+def test_relative_positions_of_phrases_are_those_of_their_first_tokens():
+    options = {"phrase_max_length": 3, "relative_clip": 2}
+    encoder, structure, _ = structure_of("relative_phrases", **options)
+    attention, num_nodes = encoder.layers[0].self_attn, structure.num_nodes
+    torch.manual_seed(0)
+    states = torch.randn(2, num_nodes, 16, dtype=torch.double)
+    output, _ = attention(states, structure)
+    keys, values = (
+        table["sequential"] for table in (attention.relative_keys, attention.relative_values)
+    )
+    query, key, value = attention.split(states.transpose(0, 1))
+    for row, members in enumerate(structure.members()):
+        nodes = [node for node, of in enumerate(members) if of]
+        for i in nodes[:: len(nodes) - 1]:
+            between = [max(-2, min(2, members[i][0] - members[j][0])) + 2 for j in nodes]
+            heads = []
+            for head in range(2):
+                scores = (
+                    (key[row, head, nodes] + keys[between]) @ query[row, head, i] / math.sqrt(8)
+                )
+                heads.append(scores.softmax(0) @ (value[row, head, nodes] + values[between]))
+            assert_same(output[row, i], attention.out_proj(torch.cat(heads)))

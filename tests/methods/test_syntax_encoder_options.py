@@ -15,7 +15,6 @@ from fairseq_phrase.methods.common import one_by_one
 from fairseq_phrase.methods.common.causal_window import CausalWindow
 from fairseq_phrase.methods.common.projections import head_gate
 from fairseq_phrase.methods.encoder_method import neutral_obstacle
-from fairseq_phrase.methods.phrases.phrase_transformer import NodeAttention
 from fairseq_phrase.methods.syntax_encoder import adapt_attentions, padded_scores
 from fairseq_phrase.testing import LENGTHS, build_model, encode, make_batch
 from tests.support.encoder_attentions import PLAIN, VARIANTS, attentions_of
@@ -73,8 +72,6 @@ def test_every_gate_reads_the_input_of_its_attention(dictionary, monkeypatch, na
             with_gate, without_gate = heads
             torch.testing.assert_close(with_gate, expected)
             states = inputs[0]
-            if isinstance(attention, NodeAttention):  # whose heads are time-first
-                states = states.transpose(0, 1)
             torch.testing.assert_close(expected, without_gate * torch.sigmoid(gate(states)))
 
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -250,7 +250,8 @@ class PhraseEncoder(SyntaxEncoder):
     Source: *Attention over Phrases*, section 2; ``--arch phrase_transformer`` and its presets.
     """
 
-    layer_class = PhraseEncoderLayer
+    layer_class: ClassVar[type[NodeEncoderLayer]] = PhraseEncoderLayer
+    token_layer_class: ClassVar[type[NodeEncoderLayer]] = NodeEncoderLayer
     neutral_parameters = (
         "node_gate", "phrase_attn", "phrase_attn_layer_norm", "first_phrase_states",
     )  # fmt: skip
@@ -279,7 +280,7 @@ class PhraseEncoder(SyntaxEncoder):
 
     def build_layer(self, cfg: TransformerConfig, index: int) -> nn.Module:
         """Build a layer with phrases, or a layer over tokens only."""
-        kind = PhraseEncoderLayer if index in phrase_layers(cfg) else NodeEncoderLayer
+        kind = self.layer_class if index in phrase_layers(cfg) else self.token_layer_class
         return kind(cfg, return_fc=self.return_fc)
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PhraseBatch:

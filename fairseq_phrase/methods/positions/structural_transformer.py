@@ -5,32 +5,108 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
+from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.common.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.methods.common.parse_batch import MakeStructure, ParseBatch
-from fairseq_phrase.methods.encoder_method import register_encoder, size
+from fairseq_phrase.methods.common.tree_positions import (
+    FUSIONS,
+    RELATIONS,
+    DepthEncoding,
+    TreePositions,
+)
+from fairseq_phrase.methods.encoder_method import NeutralOptions, option, register_encoder, size
 from fairseq_phrase.methods.positions.long_positions import folded
 from fairseq_phrase.methods.positions.path_positions import PathEncoding, token_paths
-from fairseq_phrase.methods.positions.positioned_encoder import (
-    PositionedEncoder,
-    PositionOptions,
-    build_relative_attention,
-    check_positions,
-    needs_tree,
-    relative_clips,
-)
 from fairseq_phrase.methods.positions.relative_attention import RelativeAttention
-from fairseq_phrase.methods.positions.relative_positions import RelativePositions
-from fairseq_phrase.methods.syntax_encoder import SourceStructure, SyntaxEncoderLayer
+from fairseq_phrase.methods.positions.relative_positions import (
+    RelativePositions,
+    sequential_positions,
+)
+from fairseq_phrase.methods.syntax_encoder import (
+    SourceStructure,
+    SyntaxEncoder,
+    SyntaxEncoderLayer,
+)
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class PositionOptions(NeutralOptions):
+    """Options of structural and relative positions.
+
+    All are off by default. A flag can switch a boolean option on but not off, so a preset must not
+    switch one on.
+    """
+
+    # fmt: off
+    no_sequential_absolute: bool = option(False, of_plain=True, help=
+        "leave the absolute positions in the sentence out of the encoder (the decoder keeps its "
+        "own)")
+    sequential_relative: bool = option(False,
+        "relative positions in the sentence in the encoder (Shaw et al. 2018)")
+    structural_absolute: Any = option(False,
+        "depths in the dependency tree in the encoder (eq. 5); with the value path, the path from the "
+        "root (Shiv and Quirk 2019)", argparse_const=True)
+    structural_relative: bool = option(False,
+        "relative positions in the dependency tree in the encoder (eq. 6)")
+    structural_fusion: ChoiceEnum(list(FUSIONS)) = option("tanh",  # type: ignore[valid-type]
+        "how the two absolute positions are combined: tanh(W PE(seq) + W' PE(stru) + b) (eq. 7), "
+        "or their sum", needs="structural_absolute")
+    structural_relation: ChoiceEnum(list(RELATIONS)) = option("edge",  # type: ignore[valid-type]
+        "relative position of two words in the tree: eq. 6 literally, where only the words of an "
+        "edge have their difference of depths (edge); the difference of depths for all words "
+        "above one another (path); or the length of the path between them, with the sign of their"
+        " order (distance)", needs="structural_relative")
+    relative_clip: int = option(16, needs="sequential_relative", help=
+        "largest relative position in the sentence; larger ones are clipped")
+    structural_clip: int = option(16, needs="structural_relative", help=
+        "largest relative position in the tree; larger ones are clipped")
+    relative_keys_only: bool = option(False, "add relative positions to keys only, not to values",
+        needs="sequential_relative structural_relative")
+
+
+def needs_tree(cfg: Any) -> bool:
+    """Return whether the options ask for dependency trees."""
+    return bool(cfg.structural_absolute or cfg.structural_relative)
+
+
+def relative_clips(cfg: Any) -> dict[str, int]:
+    """Return the kinds of relative positions that the options ask for, with their clips."""
+    clips = {}
+    if cfg.sequential_relative:
+        clips["sequential"] = cfg.relative_clip
+    if cfg.structural_relative:
+        clips["structural"] = cfg.structural_clip
+    return clips
+
+
+def check_positions(cfg: Any) -> None:
+    """Check the options of positions.
+
+    Raises:
+        UserError: a clip leaves only the relative position 0, or the options ask for an implementation
+            of attention that does not support relative positions.
+    """
+    if (value := cfg.structural_absolute) not in (False, True, "path"):
+        raise UserError(f"--structural-absolute {value}: expected path or no value (depths)")
+    for kind, clip in (("relative", cfg.relative_clip), ("structural", cfg.structural_clip)):
+        if clip < 1:
+            raise UserError(f"--{kind}-clip {clip}: expected 1 or more")
+    if relative_clips(cfg) and cfg.encoder.xformers_att_config:
+        raise UserError(
+            "--encoder-xformers-att-config does not support relative positions: leave it out"
+        )
 
 
 #: With ``--structural-absolute path``, the most steps of a path, and the number of different steps.
@@ -74,7 +150,12 @@ class StructuralEncoderLayer(SyntaxEncoderLayer):
         """Build attention with relative positions, or fairseq's own."""
         if not relative_clips(cfg):
             return super().build_self_attention(embed_dim, cfg)
-        return self.with_quant_noise(build_relative_attention(PositionedAttention, embed_dim, cfg))
+        attention = PositionedAttention(
+            embed_dim=embed_dim, num_heads=cfg.encoder.attention_heads, clips=relative_clips(cfg),
+            dropout=cfg.attention_dropout, use_values=not cfg.relative_keys_only,
+            neutral=cfg.neutral_start,
+        )  # fmt: skip
+        return self.with_quant_noise(attention)
 
 
 # The paper's base and big sizes (section 5: 6+6 layers, d=512 or 1024, layer norms after the residual
@@ -120,7 +201,7 @@ class StructuralEncoderLayer(SyntaxEncoderLayer):
         },
     },
 )
-class StructuralEncoder(PositionedEncoder):
+class StructuralEncoder(SyntaxEncoder):
     """fairseq's Transformer encoder with absolute and relative positions in sentence and tree.
 
     Source: *Self-Attention with Structural Position Representations*; ``--arch
@@ -129,11 +210,24 @@ class StructuralEncoder(PositionedEncoder):
     """
 
     layer_class = StructuralEncoderLayer
+    neutral_parameters: ClassVar[tuple[str, ...]] = (
+        "relative_keys", "relative_values", "depth_encoding",
+    )  # fmt: skip
 
     def __init__(
         self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
     ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
+        if cfg.no_sequential_absolute:
+            self.embed_positions = None
+        self.depth_encoding: DepthEncoding | None = None
+        if cfg.structural_absolute:
+            self.depth_encoding = DepthEncoding(
+                embed_tokens.embedding_dim,
+                cfg.max_source_positions,
+                fusion=None if self.embed_positions is None else cfg.structural_fusion,
+                neutral=cfg.neutral_start,
+            )
         self._warned = False
         if cfg.structural_absolute == "path":
             self.depth_encoding = PathEncoding(
@@ -142,6 +236,20 @@ class StructuralEncoder(PositionedEncoder):
                 fusion=None if self.embed_positions is None else cfg.structural_fusion,
                 neutral=cfg.neutral_start,
             )
+
+    @classmethod
+    def neutral_obstacle(cls, cfg: TransformerConfig) -> str | None:
+        """Return the obstacle to a neutral start: positions without a factor that starts at 0."""
+        if cfg.no_sequential_absolute:
+            return "leave out --no-sequential-absolute, because fairseq's Transformer has them"
+        if cfg.structural_absolute and cfg.structural_fusion == "tanh":
+            return "--structural-fusion tanh (eq. 7) has no neutral start; give --structural-fusion add"
+        if cfg.structural_absolute and cfg.no_token_positional_embeddings:
+            return (
+                "--structural-absolute has no neutral start with --no-token-positional-embeddings: leave "
+                "one of them out"
+            )
+        return super().neutral_obstacle(cfg)
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
@@ -192,16 +300,21 @@ class StructuralEncoder(PositionedEncoder):
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> SentencePositions:
         """Find the positions that the options ask for."""
-        tree = self.find_tree(src_tokens, parse)
-        padding_mask, relative = self.padding(src_tokens), None
-        clips = relative_clips(self.cfg)
-        if clips:
-            between = self.relative_positions(tree, src_tokens.size(1), src_tokens.device)
-            relative = folded(RelativePositions.from_kinds(between, clips, padding_mask))
+        padding_mask, tree, relative = self.padding(src_tokens), None, {}
+        if needs_tree(self.cfg):
+            tree = TreePositions(parse["words"], parse["heads"], padding_mask)
+        if self.cfg.sequential_relative:
+            relative["sequential"] = sequential_positions(src_tokens.size(1), src_tokens.device)
+        if self.cfg.structural_relative and tree is not None:
+            relative["structural"] = tree.relative(self.cfg.structural_relation)
         absolute = self._paths(src_tokens, parse)
         if absolute is None and tree is not None:
             absolute = tree.depths
-        return SentencePositions(padding_mask, absolute, relative)
+        if not relative:
+            return SentencePositions(padding_mask, absolute)
+        clips = relative_clips(self.cfg)
+        pairs = folded(RelativePositions.from_kinds(relative, clips, padding_mask))
+        return SentencePositions(padding_mask, absolute, pairs)
 
     def first_states(
         self,
@@ -212,3 +325,49 @@ class StructuralEncoder(PositionedEncoder):
         """Embed the tokens with their positions in sentence and tree (eq. 7)."""
         states, embedding = self.forward_embedding(src_tokens, token_embeddings, structure.depths)
         return states.masked_fill(self.padding(src_tokens).unsqueeze(-1), 0.0), embedding
+
+    def forward_embedding(
+        self,
+        src_tokens: Tensor,
+        token_embedding: Tensor | None = None,
+        depths: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return first states (eq. 7) and scaled embeddings. Shape of each: (batch, tokens, width).
+
+        Args:
+            depths: of each token in its tree, if its encoding is to be added.
+                Shape: (batch, tokens).
+        """
+        if self.depth_encoding is None or depths is None:
+            return cast(
+                tuple[Tensor, Tensor], super().forward_embedding(src_tokens, token_embedding)
+            )
+        if token_embedding is None:
+            token_embedding = self.embed_tokens(src_tokens)
+        embedded = self.embed_scale * token_embedding
+        positions = encodings = None
+        if self.embed_positions is not None:
+            encodings = self._position_encodings(src_tokens)
+            # Tokens count from 0, whether padding is left or right; padding gets any position.
+            positions = (src_tokens.ne(self.padding_idx).cumsum(1) - 1).clamp(min=0)
+        states = embedded + self.depth_encoding(depths, depths.size(1), positions, encodings)
+        if self.layernorm_embedding is not None:
+            states = self.layernorm_embedding(states)
+        states = self.dropout_module(states)
+        if self.quant_noise is not None:
+            states = self.quant_noise(states)
+        return states, embedded
+
+    def _position_encodings(self, src_tokens: Tensor) -> Tensor:
+        """Return PE(seq) of all positions in the batch. Shape: (positions, width)."""
+        positions: Any = self.embed_positions
+        longest = min(src_tokens.size(1), positions.max_positions)
+        is_learned = isinstance(positions, LearnedPositionalEmbedding)
+        table = positions.weight if is_learned else positions.weights
+        # fairseq counts positions from one past the padding index.
+        first = self.padding_idx + 1
+        if first + longest > len(table):
+            # fairseq computes sinusoids for more positions when they are needed.
+            filled = src_tokens.new_full((1, longest), first)
+            return cast(Tensor, positions(filled)[0])
+        return cast(Tensor, table[first : first + longest])
