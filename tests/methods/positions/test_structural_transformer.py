@@ -16,10 +16,12 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.methods.common.tree_positions import TreePositions
 from fairseq_phrase.methods.config import nested_config
 from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.methods.positions import structural_transformer
 from fairseq_phrase.methods.positions.path_positions import token_paths
+from fairseq_phrase.methods.positions.relative_positions import sequential_positions
 from fairseq_phrase.testing import build_model
 from tests.support.repository import REPOSITORY
 from tests.support.structural_models import SUBWORDS, TABLE_1, batch, build, config, encode
@@ -314,14 +316,12 @@ def test_attention_maps_are_the_weights_of_every_layer(dictionary, options):
     positions = {} if relative is None else relative.by_kind()
     kinds = [kind for kind in ("sequential", "structural") if options.get(f"{kind}_relative")]
     assert list(positions) == kinds
+    tree = TreePositions(inputs["src_words"], inputs["src_heads"], ~is_real)
     for kind, position in positions.items():
         clip = model.cfg.relative_clip if kind == "sequential" else model.cfg.structural_clip
-        tree = model.encoder.find_tree(
-            inputs["src_tokens"],
-            ParseBatch({name: inputs[f"src_{name}"] for name in ("words", "heads")}),
-        )
-        unclipped = model.encoder.relative_positions(tree, width, torch.device("cpu"))[kind]
-        assert torch.equal(position, unclipped.clamp(-clip, clip))
+        relation = model.cfg.structural_relation
+        expected = sequential_positions(width) if kind == "sequential" else tree.relative(relation)
+        assert torch.equal(position, expected.clamp(-clip, clip))
 
 
 def test_paths_are_the_branches_from_the_root_and_what_is_left_out_is_counted_once(
