@@ -27,6 +27,7 @@ choose() {
         PACKED=dict-freedict-eng-tur_2022.04.21-1_all.deb FILE=usr/share/dictd/freedict-eng-tur.dict.dz
     fi
     VOCAB_SIZE=${VOCAB_SIZE:-2000}
+    SETTINGS="direction=$DIRECTION train-size=$TRAIN_SIZE dictionary=$DICTIONARY vocab-size=$VOCAB_SIZE"
     WHAT="Little text and a dictionary: $WHAT, $TRAIN_LINES pairs"
 }
 
