@@ -7,7 +7,7 @@ Nothing is trained or parsed.
 
 A table is restored into a folder in --work, and its script runs with --report-only. A folder that is
 there already must have been restored from the same runs. results/reports.txt has the commands, which are
-`bash scripts/NAME.sh …` or `fairseq-phrase-report …`; no shell reads them. The test
+`bash scripts/TABLE.sh …` or `fairseq-phrase-report …`; no shell reads them. The test
 sets come from the script's usual sources (docs/tables.md). Encrypted translations need --password;
 without it their table is left out, and named.
 """
@@ -28,6 +28,12 @@ from keep_results import ENCRYPTED, keep, write
 from restore_results import RESTORED, digest, restore_table
 
 COMMANDS = "reports.txt"
+#: The tables' scripts, which know --report-only. Others run tests, of any folder, or read any table.
+_TABLES = {
+    f"scripts/{path.name}": path
+    for path in Path(__file__).resolve().parent.glob("*.sh")
+    if re.search(r"^\. .*table\.sh", path.read_text("utf-8"), re.M) and path.name != "run_table.sh"
+}
 
 
 def commands(results: Path) -> dict[str, list[str]]:
@@ -73,11 +79,12 @@ def program(line: str, table: Path) -> list[str]:
         words = [word.replace("$OUT", str(table)) for word in shlex.split(line)]
     except ValueError:  # an open quotation mark
         words = []
-    if re.match(r"bash scripts/\w+\.sh ", line):
-        words.insert(2, "--report-only")  # also if the line has it as the value of another option
+    if words[:1] == ["bash"] and {*words[1:2]} & _TABLES.keys():
+        # First: the line may have it as the value of another option.
+        words[1:2] = [str(_TABLES[words[1]]), "--report-only"]
     elif words[:1] != ["fairseq-phrase-report"]:
         sys.exit(
-            f"{COMMANDS}: expected bash scripts/NAME.sh … or fairseq-phrase-report …, and not {line!r}"
+            f"{COMMANDS}: expected bash scripts/TABLE.sh … or fairseq-phrase-report …, and not {line!r}"
         )
     return words
 

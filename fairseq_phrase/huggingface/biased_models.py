@@ -144,8 +144,7 @@ def _with_biases(base: Any) -> Any:
         def _init_weights(self, module: nn.Module) -> None:
             if isinstance(module, RelationBias):
                 for table in module.parameters():
-                    if not getattr(table, "_is_hf_initialized", False):
-                        nn.init.zeros_(table)
+                    nn.init.zeros_(table)  # transformers lets it leave tables of a file as they are
             else:
                 super()._init_weights(module)
 

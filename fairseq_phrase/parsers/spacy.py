@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, distribution, version
@@ -166,9 +167,11 @@ def _require_package(model: str) -> None:
                 f"there is no folder '{model}': name the folder of the spaCy pipeline, or an installed "
                 f"pipeline (spacy:{Path(model).name})"
             ) from None
+        # A stranger's data may name the pipeline, and a name with more in it would be a command.
+        is_name = re.fullmatch(r"\w[\w.-]*", model)
+        advice = f"python -m spacy download {model}" if is_name else "expected a name or a folder"
         raise UserError(
-            f"no spaCy pipeline '{model}' is installed, and it is not a folder: "
-            f"python -m spacy download {model}"
+            f"no spaCy pipeline '{model}' is installed, and it is not a folder: {advice}"
         ) from None
 
 

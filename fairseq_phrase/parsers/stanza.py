@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -111,8 +113,9 @@ def _require(
 
 
 def _command(language: str, folder: Path) -> str:
-    arguments = f"{language!r}, model_dir={str(folder)!r}"
-    return f'python -c "import stanza; stanza.download({arguments})"'
+    # Quoted for a shell: a stranger's data may name the language.
+    arguments = f"{json.dumps(language)}, model_dir={json.dumps(str(folder))}"
+    return f"python -c {shlex.quote(f'import stanza; stanza.download({arguments})')}"
 
 
 # The dependency parser scores every pair of words with every relation: a thousand words take some

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from fairseq_phrase.checkpoints.identity import identity_of
 from fairseq_phrase.checkpoints.options import REMOVED_OPTIONS, complete_options, model_entries
 from fairseq_phrase.checkpoints.pretrained import take_options
-from fairseq_phrase.data.store.identity import differences
+from fairseq_phrase.data.store.identity import Entry, Identity, differences
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import new_folder, read_bundle, write_bundle
 from tests.support.phrase_models import PhraseTransformerConfig
@@ -114,6 +114,9 @@ def test_other_models_get_no_options(name):
     state = {"cfg": {"model": {"_name": name}}, "args": Namespace(arch=name)}
     complete_options(state, "a.pt")
     assert state == {"cfg": {"model": {"_name": name}}, "args": Namespace(arch=name)}
+    record = Identity({"of-plugin": Entry("1", "1", "encoder")})
+    state["task_state"] = {"identity": record.as_dict()}
+    assert identity_of(state, "a.pt").entries == record.entries
 
 
 def test_an_option_that_is_there_stays():

@@ -15,6 +15,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.constants import DDP_BACKEND_CHOICES
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.registry import REGISTRIES
@@ -341,6 +342,15 @@ def test_no_refused_value_is_read_at_any_slot_of_any_structure(data) -> None:
     assert "HIDDEN" not in str(state)
 
 
+#: Options that fairseq's commands override, or that name data.
+KEPT = (
+    "user_dir save_dir restore_file finetune_from_model continue_once checkpoint_suffix path "
+    "results_path input log_file tensorboard_logdir plasma_path wandb_project aim_repo "
+    "distributed_init_method train_subset valid_subset gen_subset freeze_regex post_process "
+    "remove_bpe bpe_separator source_lang target_lang"
+)
+
+
 def test_ordinary_options_are_accepted() -> None:
     model = {
         "decoder_layers": "[(512, 3)] * 20", "encoder_layers": 6, "adaptive_softmax_cutoff": "10,20",
@@ -351,6 +361,8 @@ def test_ordinary_options_are_accepted() -> None:
         "eval_bleu_args": '{"x": true}', "langtoks": "{'main': ('src', 'tgt')}",
         "eval_bleu_remove_bpe": "@@ ", "pretrained": "False",
         "langs": "x.y", "lang_pairs": "de-en,en-de", "data": "data (1)/x", "save_dir": "/runs (1)",
+        "ddp_backend": DDP_BACKEND_CHOICES("c10d"),
+        **dict.fromkeys(KEPT.split(), "/runs (1)/x"),
         "source_parser": "spacy:de_core_news_sm", "encoder_layers_to_keep": "0,2", "dropout": None,
         "huggingface_config": '{"_name_or_path": "/home/x", "id2label": {"0": "N/A"}, "x": null}',
     }  # fmt: skip

@@ -10,6 +10,7 @@ import ctranslate2
 import pytest
 import torch
 from fairseq import checkpoint_utils, tasks
+from fairseq.dataclass.configs import GenerationConfig as FairseqGenerationConfig
 from fairseq.models import FairseqDecoder, FairseqEncoder
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from fairseq.models.transformer.transformer_config import (
@@ -17,7 +18,7 @@ from fairseq.models.transformer.transformer_config import (
     EncDecBaseConfig,
     QuantNoiseConfig,
 )
-from transformers import AutoModel, AutoModelForSeq2SeqLM
+from transformers import AutoModel, AutoModelForSeq2SeqLM, GenerationConfig
 
 import fairseq_phrase
 from fairseq_phrase.cli import export as export_command
@@ -178,6 +179,9 @@ def test_an_exported_folder_is_a_bundle_too(checkpoints, data_directory, lines, 
     translator = fairseq_phrase.load(checkpoints["tree"], source_parser="of-test", device="cpu")
     shared = fairseq_phrase.load(out, source_parser="of-test", device="cpu")
     assert shared.translate(lines) == translator.translate(lines)
+    search, fairseqs = GenerationConfig.from_pretrained(out), FairseqGenerationConfig()
+    assert (search.num_beams, search.max_length) == (fairseqs.beam, fairseqs.max_len_b + 2)
+    assert (search.min_new_tokens, search.length_penalty) == (fairseqs.min_len, fairseqs.lenpen)
 
 
 @pytest.mark.fast(1)

@@ -469,6 +469,8 @@ def test_a_link_in_an_archive_is_refused(kind, tmp_path):
     "line",
     [
         "touch victim", "bash -c 'touch victim'", "bash scripts/../victim.sh --report-only",
+        "bash scripts/test.sh $OUT/configs", "bash scripts/run_table.sh --table $OUT/configs/a.yaml",
+        "bash", "bash scripts/regex.sh '",
         "fairseq-phrase-report --version; touch victim",
         "fairseq-phrase-score", "'",
     ],
@@ -480,7 +482,8 @@ def test_only_commands_that_make_reports_run(line, small_table, tmp_path, capfd,
     with pytest.raises(SystemExit):
         score(results, tmp_path / "work", [line], None)
     assert not (tmp_path / "victim").exists()
-    assert program("bash scripts/a.sh --b --report-only", tmp_path)[2] == "--report-only"
+    words = program("bash scripts/regex.sh --out --report-only", tmp_path)
+    assert words[1:3] == [str(REPOSITORY / "scripts/regex.sh"), "--report-only"]
     assert "fairseq-phrase 0" not in capfd.readouterr().out
 
 

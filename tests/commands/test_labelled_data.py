@@ -158,6 +158,7 @@ def test_labels_unknown_in_training_are_counted(changed, tmp_path, capsys, caplo
     data = make_data(changed, tmp_path / "data", "sentence", "--bpe", "none")
     assert "test: 21 sentences;" in (printed := capsys.readouterr().out)
     assert "21 labels, 1 unknown in training" in printed
+    assert "of class" not in printed
     assert "1 of the 21 labels of test are unknown in training" in caplog.text
     assert "they count as wrong: many" in caplog.text
     assert Manifest.load(data, "en").splits["test.en-class"].unknown_labels == 1

@@ -239,6 +239,9 @@ def test_components_that_no_parse_needs_are_not_loaded(parser, spacy_pipeline):
 def test_a_pipeline_that_is_not_installed_is_named_with_its_command():
     with pytest.raises(UserError, match="python -m spacy download de_no_such_pipeline"):
         load_parser("spacy:de_no_such_pipeline")
+    for name in ("--pre", "de --pre", "de;id", "$(id)"):
+        with pytest.raises(UserError, match="installed, and it is not a folder: expected a name"):
+            load_parser(f"spacy:{name}")
 
 
 def test_spacy_that_is_not_installed_is_named_with_its_command(monkeypatch):

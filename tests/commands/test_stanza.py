@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shlex
 import shutil
 import socket
 import sys
@@ -354,10 +355,12 @@ def test_models_that_stanza_downloaded_are_found(models, monkeypatch):
     assert load_parser("stanza:de").tokenize([MULTI_WORD])[0].words == MULTI_WORDS
 
 
-def test_a_folder_without_models_is_named_with_the_command(tmp_path, offline):
-    command = f"python -c \"import stanza; stanza.download('de', model_dir='{tmp_path}')\""
+@pytest.mark.parametrize("language", ["de", "$(id)`'"])
+def test_a_folder_without_models_is_named_with_the_command(tmp_path, offline, language):
+    code = f'import stanza; stanza.download("{language}", model_dir="{tmp_path}")'
+    command = f"python -c {shlex.quote(code)}"  # which a shell reads as it is
     with pytest.raises(UserError) as caught:
-        load_parser(f"stanza:de@{tmp_path}")
+        load_parser(f"stanza:{language}@{tmp_path}")
     assert str(caught.value) == (
         f"{tmp_path} has no Stanza models (resources.json is missing): {command}"
     )

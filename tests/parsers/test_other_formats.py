@@ -41,6 +41,13 @@ FORMATS = {
     "CoreNLP's JSON on one line": ['{"docId":"a","sentences":[{"index":0}]}'],
     "CoreNLP's text": ["Sentence #1 (4 tokens):", "The dog runs.", "", "Tokens:"],
     "HanLP's JSON": ['{"tok/fine": [["Ja"]], "dep": [[[0, "root"]]]}'],
+    "HanLP's former JSON": [
+        '{"sentences": ["Ja"], "syntactic_dependencies": [[{"deprel": "root"}]]}'
+    ],
+    "a list of Python, as DDParser": ["[{'word': ['Ja'], 'head': [0], 'deprel': ['HED']}]"],
+    "a list of Python, as DDParser and LTP return it": ["[[(1, 0, 'HED')]]"],
+    "SDP": ["#SDP 2015", "#1", "1\tJa\tja\tUH\t+\t-\t_"],
+    "SDP without its first line": ["1\tJa\tja\tUH\t+\t-\t_"],
     "Malt-TAB": ["Ja\tUH\t0\tROOT"],
     "CoNLL of 7 columns": ["1\tJa\tja\tUH\tO\t0\tROOT"],
     "CoNLL-2003": ["-DOCSTART- -X- -X- O"],
@@ -74,6 +81,7 @@ ADVICE = {
     "CoreNLP's JSON": "--parser corenlp$",
     "CoreNLP's text": "-outputFormat json",
     "Stanza's JSON": "CoNLL.write_doc2conll",
+    "SDP": "it has graphs",
     "HanLP's JSON": r"\.to_conll\(\)|convert it",
     "Malt-TAB": "awk -F",
     "CoNLL of 7": "udapy read.Conll attributes=ord,form,lemma,upos,_,head,deprel write.Conllu <",
