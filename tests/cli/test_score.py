@@ -180,7 +180,7 @@ def test_a_language_that_sacrebleu_has_no_tokenizer_for_is_scored_in_characters(
     assert "so that for TER a whole phrase is one word." in text
 
 
-def test_a_tokenizer_that_is_not_installed_gives_way_and_is_noted(tmp_path, monkeypatch, capsys):
+def test_a_tokenizer_that_is_not_installed_gives_way_and_is_noted(tmp_path, monkeypatch):
     def missing(tokenize):
         raise RuntimeError("no MeCab")
 

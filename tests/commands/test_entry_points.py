@@ -85,7 +85,7 @@ def test_fairseqs_commands_compare_every_entry(
 
 @pytest.mark.parametrize("name", OWN)
 def test_this_packages_commands_compare_every_entry(
-    name, checkpoints, data_directory, synthetic_corpus, tmp_path, capsys, monkeypatch
+    name, checkpoints, data_directory, synthetic_corpus, tmp_path, capsys
 ):
     tasks = tmp_path / "tasks"
     tasks.mkdir()

@@ -379,7 +379,7 @@ def parts_of_epochs(log):
     return re.findall(r"examples from: .*(data\d)/train\.de-en\.en", log)
 
 
-def test_fairseq_trains_on_one_part_after_the_other(parts, tmp_path):
+def test_fairseq_trains_on_one_part_after_the_other(parts):
     data = ":".join(map(str, parts[:2]))
     short = ["--max-epoch", "3", "--no-save"]
     small = ["--arch", "transformer", *PHRASE[2:]]

@@ -109,7 +109,10 @@ TABLES = {
     "which_syntax --corpus synthetic": ["corpus, gold trees, 40000 pairs"],
     "which_syntax --corpus synthetic --trees parsed": ["corpus, parsed trees, 40000 pairs"],
     "true_trees --direction en-it": ["ParTUT, en-it"],
-    "low_resource --direction en-tr --train-size 1000": ["UD ATIS en-tr, FreeDict, 1000 pairs", "--vocab-size 1000"],
+    "low_resource --direction en-tr --train-size 1000": [
+        "UD ATIS en-tr, FreeDict, 1000 pairs",
+        "--vocab-size 1000",
+    ],
     "ptb_tagging_table2 --data tests": ["Penn Treebank .tests. .the paper's numbers: the whole"],
     "semantic_parsing --corpus atis --data tests": ["Semantic parsing, atis"],
     "compositional --corpus scan --split length --data tests": ["scan.length .*--measure exact$"],
