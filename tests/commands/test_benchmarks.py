@@ -75,17 +75,9 @@ def test_preprocessing_of_a_made_up_corpus_is_measured(capsys):
 
 
 @pytest.mark.slow
-def test_translating_and_labelling_a_made_up_text_are_measured(monkeypatch, capsys):
+def test_translating_and_labelling_a_made_up_text_are_measured(capsys):
     import large_text
 
-    def make_model(folder, command, make=large_text.make_model):
-        """Make it by commands that start warm; what is measured starts as users start it."""
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "executable", python())
-            begin = make(folder, command)
-        return [sys.executable, *begin[1:]]
-
-    monkeypatch.setattr(large_text, "make_model", make_model)
     large_text.main(["--lines", "60", "--shards", "2"])
     rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()[-2:]]
     assert [row[:3] for row in rows] == [
@@ -95,10 +87,9 @@ def test_translating_and_labelling_a_made_up_text_are_measured(monkeypatch, caps
 
 
 @pytest.mark.slow
-def test_the_memory_of_a_trainings_data_is_measured(monkeypatch, capsys):
+def test_the_memory_of_a_trainings_data_is_measured(capsys):
     import training_memory
 
-    monkeypatch.setattr(sys, "executable", python())
     training_memory.main(["--lines", "2000"])
     rows = capsys.readouterr().out.splitlines()[-3:]
     assert [row.split(" | ")[:2] for row in rows] == [
