@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from measuring import describe_machine
@@ -125,7 +125,7 @@ def run(folder: Path, options: argparse.Namespace) -> tuple[float, int, int]:
     return seconds, usage.ru_maxrss * 1024, max(peak, size_of(folder / "data"))
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print a row for each size."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lines", type=int, nargs="+", default=[100_000, 1_000_000])
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument(
         "--sentencepiece-lines", type=int, default=20_000, help="SentencePiece's sample"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     print(f"{describe_machine('cpu')}\n")
     print("| sentence pairs | seconds | memory | text | largest on the way | data |")
     print("|--:|--:|--:|--:|--:|--:|")

@@ -17,6 +17,7 @@ import random
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from large_corpus import make_corpus, sentences, size_of
@@ -98,13 +99,13 @@ def measure(folder: Path, begin: list[object], lines: int, shards: int) -> list[
     return [f"{lines:,}", str(shards), f"{seconds:.0f}", f"{lines / seconds:,.0f}", *sizes]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print a row for each command and size."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lines", type=int, nargs="+", default=[20_000, 200_000])
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--commands", nargs="+", choices=[*_MODELS], default=[*_MODELS])
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     print(f"{describe_machine('cpu')}\n")
     print("| command | lines | shards | seconds | lines/s | memory | text | output |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|")

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -143,7 +143,7 @@ def measure(folder: str, name: str, max_tokens: int) -> None:
     print(loaded - before, peak.bytes - before, held() - before, seconds)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print a row for each size and task."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=4096, help="a batch's tokens")
     parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.task is not None:
         measure(options.folder, options.task, options.max_tokens)
         return

@@ -51,7 +51,7 @@ def scores_by_set(path: Path, sets: Sequence[str]) -> dict[str, list[float]]:
     }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and draw."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("picture", type=Path)
     parser.add_argument("--sets", nargs="+", required=True, help="the test sets' names, in order")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     scores = scores_by_set(args.runs, args.sets)
     values, names = np.array(list(scores.values())), list(args.sets)
     if len(names) > 1:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
 
@@ -79,9 +80,9 @@ def check(folder: Path, current: dict[str, str]) -> None:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Record, or check."""
-    action, folder, *words = sys.argv[1:]
+    action, folder, *words = sys.argv[1:] if arguments is None else arguments
     key = key_of(words)
     if action == "record":
         write_atomically(Path(folder) / RECORD, as_bytes(key))

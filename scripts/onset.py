@@ -135,7 +135,7 @@ def table(
     return ["row", "seeds that reach it", "update", "Δ", "95%", "p", "early BLEU"], cells
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", type=Path, help="the folder with ROW/seedN/train.log")
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--early", help="the name of an early translation in a run's folder")
     parser.add_argument("--reference", type=Path, help="its reference, .gz too")
     parser.add_argument("--out", type=Path, required=True, help="the files' name, without .md")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if args.early and not args.reference:
         sys.exit("error: give --early and --reference together")
     rows = yaml.safe_load(args.titles.read_text("utf-8"))

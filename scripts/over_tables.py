@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_phrase.lab.report.tables import format_p
@@ -69,7 +70,7 @@ def baseline_of(path: Path, metric: str) -> str:
     return rows[0]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -79,7 +80,7 @@ def main() -> None:
         "reports", nargs="+", help="report.csv of each table; commas join the reports of one corpus"
     )
     parser.add_argument("--metric", default="BLEU", help="the measure that is tested (BLEU)")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     paths = [Path(name) for names in args.reports for name in names.split(",")]
     resolved = [path.resolve() for path in paths]
     if twice := [path for index, path in enumerate(paths) if resolved[index] in resolved[:index]]:

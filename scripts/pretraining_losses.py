@@ -13,6 +13,7 @@ import logging
 import math
 import re
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -85,14 +86,14 @@ def loss_without_ends(checkpoint: Path, data: Path, split: str) -> float:
     return nats / math.log(2) / predicted
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rows", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     register()
     lines = []

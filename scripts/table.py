@@ -578,9 +578,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     return args
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run or list the rows of a table."""
-    args = parse_arguments()
+    args = parse_arguments(arguments)
     if args.action == "titles":
         yaml.safe_dump(titles(args.files, not args.without_numbers), sys.stdout, sort_keys=False)
         return

@@ -303,6 +303,22 @@ def jobs_done(monkeypatch) -> list[int]:
 
 
 @pytest.fixture
+def block_lines(monkeypatch):
+    """Set the number of lines of a block of preprocessing, so that short texts have several."""
+    from fairseq_phrase.data.preprocessing import texts
+
+    return lambda count: monkeypatch.setattr(texts, "BLOCK_LINES", count)
+
+
+@pytest.fixture
+def longest_translation(monkeypatch):
+    """Set the tokens of the longest translation, to which models go that have hardly learned."""
+    from fairseq_phrase.inference import search
+
+    return lambda tokens: monkeypatch.setattr(search, "LONGEST", tokens)
+
+
+@pytest.fixture
 def interrupted(monkeypatch):
     """A context in which a run of preprocessing is stopped, after its first pass, as by Ctrl-C."""
     from fairseq_phrase.data.preprocessing import preprocess
@@ -318,6 +334,22 @@ def interrupted(monkeypatch):
                 yield
 
     return stopped
+
+
+@pytest.fixture
+def printed_by_the_hook(monkeypatch, capsys):
+    """Return what a command prints that ends with an error; Python's own hook comes back."""
+    from fairseq_phrase.repairs.commands import print_user_errors_plainly
+
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    print_user_errors_plainly()
+
+    def printed(error: BaseException) -> str:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return capsys.readouterr().err
+
+    return printed
 
 
 @pytest.fixture

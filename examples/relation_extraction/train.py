@@ -189,7 +189,7 @@ def trained(train, tokenizer, options):
     return model, loss.item()
 
 
-def main():
+def main(arguments=None):
     """Train and test; print one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--treebank", type=Path, required=True, help="folder of CoNLL-U, .gz too")
@@ -201,7 +201,7 @@ def main():
     parser.add_argument("--batch", type=int, default=16, help="pairs of a step")
     parser.add_argument("--test-pairs", type=int, default=500, help="first pairs of the test set")
     parser.add_argument("--longest", type=int, default=30, help="words of the longest sentence")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     train, test = data_of(options)
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     model, loss = trained(train, tokenizer, options)

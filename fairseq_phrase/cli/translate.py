@@ -131,15 +131,15 @@ def _model_data_and_texts(
     folder = Path(first.split(":")[0])
     begins_with_folder = bool(first) and folder.is_dir()
     is_bundle = (folder / "config.json").is_file()
-    if path is not None and begins_with_folder and is_bundle:
-        raise UserError(
-            f"{folder} is a bundle, which has its own model: leave out --path, or give the data "
-            f"directory of {path} instead of the bundle"
-        )
-    if path is not None and begins_with_folder:
-        return path, first, [Path(name) for name in inputs[1:]]
     if path is not None:
-        return path, None, [Path(name) for name in inputs]
+        if not begins_with_folder:
+            return path, None, [Path(name) for name in inputs]
+        if is_bundle:
+            raise UserError(
+                f"{folder} is a bundle, which has its own model: leave out --path, or give the data "
+                f"directory of {path} instead of the bundle"
+            )
+        return path, first, [Path(name) for name in inputs[1:]]
     if not begins_with_folder:
         missing = f"no model, and {first} is no folder" if first else "no model"
         raise UserError(f"{missing}: give --path CHECKPOINT, or a bundle of fairseq-phrase-export")

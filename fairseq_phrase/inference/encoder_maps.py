@@ -2,7 +2,7 @@
 
 The encoder must have two methods (:class:`fairseq_phrase.methods.syntax_encoder.SyntaxEncoder` has both).
 ``attention_maps`` returns the batch's structure and each layer's weights. ``node_members`` returns the
-tokens of each node. The tokens are the first nodes. Relative positions in the structure are also drawn.
+tokens of each node. The tokens are the first nodes. Relative positions in the structure are added.
 """
 
 from __future__ import annotations
@@ -117,21 +117,20 @@ def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttentio
     """
     structure, layers = attention_maps(model, sentence.net_input)
     attending = next(iter(layers[0].values())).size(-1)
-    labels, is_node, other_nodes = _nodes(model.encoder, structure, sentence, attending)
-    nodes: tuple[Any, ...] = np.ix_(is_node, is_node)
-    of_nodes = (..., *nodes)
+    labels, indices, other_kind = _nodes(model.encoder, structure, sentence, attending)
+    pairs: tuple[Any, ...] = np.ix_(indices, indices)  # without padding
     weights = {
         # (layers, heads, nodes, nodes)
-        block: torch.stack([maps[block][0] for maps in layers]).float().cpu().numpy()[of_nodes]
+        block: torch.stack([maps[block][0] for maps in layers]).float().cpu().numpy()[(..., *pairs)]
         for block in layers[0]
     }
     relative = getattr(structure, "relative", None)
     kinds = relative.by_kind() if isinstance(relative, RelativePositions) else {}
-    positions = {kind: values[0].cpu().numpy()[nodes] for kind, values in kinds.items()}
+    positions = {kind: values[0].cpu().numpy()[pairs] for kind, values in kinds.items()}
     words = np.full(len(labels), -1, dtype=np.int64)
     words[: len(sentence.words)] = sentence.words
     return SentenceAttention(
-        sentence.text, labels, words, len(sentence.tokens), other_nodes, weights, positions
+        sentence.text, labels, words, len(sentence.tokens), other_kind, weights, positions
     )
 
 
@@ -146,8 +145,8 @@ def attention_picture(
     """
     require_length(len(sentence.tokens), MAX_NODES, "tokens")
     computed = sentence_attention(model, sentence)
-    other_nodes = computed.other_kind
-    noun = f"nodes (tokens and {other_nodes})" if other_nodes else "tokens"
+    other_kind = computed.other_kind
+    noun = f"nodes (tokens and {other_kind})" if other_kind else "tokens"
     require_length(len(computed.labels), MAX_NODES, noun)
     panels = [
         Panel(_TITLES[kind], positions, is_attention=False)
@@ -156,7 +155,7 @@ def attention_picture(
     num_layers, num_heads = next(iter(computed.weights.values())).shape[:2]
     for block, weights in computed.weights.items():
         matrix = choose(choose(weights, layer, "layer"), head, "head")
-        title = _TITLES.get(block, f"attention {block}") if other_nodes else "attention"
+        title = _TITLES.get(block, f"attention {block}") if other_kind else "attention"
         panels.append(Panel(title, matrix))
     subtitle = f"{name_of(layer, num_layers, 'layer')}, {name_of(head, num_heads, 'head')}"
     nodes = {field.name: vars(computed)[field.name] for field in fields(Nodes)}
@@ -166,23 +165,23 @@ def attention_picture(
 def _nodes(
     encoder: Any, structure: Any, sentence: SourceSentence, attending: int
 ) -> tuple[list[str], np.ndarray, str]:
-    """Return the text of each node, its index among the batch's nodes, and the name of the others."""
+    """Return each node's label and its index among the batch's nodes, and the kind of the others."""
     (members,) = encoder.node_members(sentence.net_input["src_tokens"], structure)
     if len(members) != attending:
         raise UserError(
             f"{type(encoder).__name__} attends to {attending} nodes of this sentence, and its method "
             f"node_members lists {len(members)}: it must list the tokens of every node"
         )
-    is_node = np.flatnonzero([bool(node) for node in members])
-    labels = [sentence.label(members[node]) for node in is_node]
+    indices = np.flatnonzero([bool(tokens) for tokens in members])  # padding has no tokens
+    labels = [sentence.label(members[index]) for index in indices]
     num_tokens = len(sentence.tokens)
     if len(labels) == num_tokens:
-        return labels, is_node, ""
+        return labels, indices, ""
     if isinstance(structure, TreeBatch):
         names = [f"{label}: " for _, _, label in sentence.constituents]
         named_nodes = map(str.__add__, names, labels[num_tokens:])
-        return [*labels[:num_tokens], *named_nodes], is_node, "constituents"
-    return labels, is_node, "phrases" if isinstance(structure, PhraseBatch) else "other nodes"
+        return [*labels[:num_tokens], *named_nodes], indices, "constituents"
+    return labels, indices, "phrases" if isinstance(structure, PhraseBatch) else "other nodes"
 
 
 def choose(weights: Any, choice: Choice, noun: str) -> Any:

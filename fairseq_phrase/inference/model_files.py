@@ -109,11 +109,11 @@ def models_and_data(
         UserError: a file is missing, damaged or of another kind, or the data have moved.
     """
     saved = list(map(read, map(Path, split_paths(str(paths)))))
-    directory = str(data) if data is not None else _remembered(saved)
+    directory = str(data) if data is not None else _recorded_directory(saved)
     return saved, directory, languages_of(saved[0], split_paths(directory)[0])
 
 
-def _remembered(saved: Sequence[SavedModel]) -> str:
+def _recorded_directory(saved: Sequence[SavedModel]) -> str:
     for model in saved:
         if is_bundle(model.path):
             return str(model.path)

@@ -42,7 +42,7 @@ def find_parses(
             raise UserError(f"{text} is not there")
     if not texts or (source_parser and _reads_lines(source_parser)):
         return None
-    directory = data or _remembered(Path(split_paths(path)[0]))
+    directory = data or _recorded_directory(Path(split_paths(path)[0]))
     first = Path(split_paths(directory)[0])
     if not first.is_dir():
         return None  # which loading the model reports
@@ -80,7 +80,7 @@ def _reads_lines(parser: str) -> bool:
     return parser.partition(":")[0] in ("spacy", "stanza", "factored", "none")
 
 
-def _remembered(model: Path) -> str:
+def _recorded_directory(model: Path) -> str:
     """Return the data directory of a bundle or a checkpoint, whose parameters are not read."""
     if is_bundle(model):
         return str(model)

@@ -71,7 +71,7 @@ class TranslationMetrics(Metrics):
         tokenizer: BLEU's tokenizer; see :func:`bleu_metric`. None for the language's tokenizer.
         repetition: add the rates of repeated n-grams
             (:mod:`fairseq_phrase.metrics.translation`) in the same tokens.
-        others: more references.
+        other_references: more references.
         language: the code of the target language; None if it is unknown.
 
     Raises:

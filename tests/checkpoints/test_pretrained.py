@@ -140,7 +140,7 @@ def test_its_record_is_compared(tmp_path):
     assert record.value("encoder") == "transformer"
 
 
-def test_embeddings_of_the_decoder_need_a_checkpoint(tmp_path):
+def test_embeddings_of_the_decoder_need_a_checkpoint():
     model, task = translation("", "plain", pretrained_decoder_embeddings=True)
     with pytest.raises(UserError, match="give the checkpoint with --pretrained"):
         begin_from_checkpoint(model, task.cfg, task)

@@ -39,7 +39,7 @@ def older(tmp_path):
     )
 
 
-def test_an_older_checkpoint_is_built_as_it_was_trained(older, tmp_path):
+def test_an_older_checkpoint_is_built_as_it_was_trained(older):
     models, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(older)])
     assert [layer.residual for layer in models[0].encoder.layers] == ["each", "each"]
     assert "encoder.layers.0.phrase_attn_layer_norm.weight" in models[0].state_dict()

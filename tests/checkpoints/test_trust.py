@@ -92,7 +92,7 @@ def test_a_path_is_removed_with_a_warning(layout, caplog) -> None:
     assert ".lexicon, data/words.txt, was removed, because only files and addr" in caplog.text
 
 
-def test_the_address_of_fairseqs_own_file_is_kept_and_no_other(caplog) -> None:
+def test_the_address_of_fairseqs_own_file_is_kept_and_no_other() -> None:
     defaults = {
         field.name: field.default
         for field in fields(REGISTRIES["bpe"]["dataclass_registry"]["gpt2"])

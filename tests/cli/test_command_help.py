@@ -7,7 +7,6 @@ import importlib
 import pkgutil
 import platform
 import re
-import runpy
 import sys
 from importlib.metadata import version
 
@@ -100,10 +99,9 @@ def test_choices_are_what_the_package_has():
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
-def test_the_package_lists_its_commands(arguments, capsys, monkeypatch):
+def test_the_package_lists_its_commands(arguments, capsys):
     project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["fairseq-phrase", *arguments])
-    runpy.run_module("fairseq_phrase", run_name="__main__")
+    fairseq_phrase_main(arguments)
     printed = capsys.readouterr().out
     assert "`" not in printed  # marks of docstrings
     listed = re.findall(r"^(fairseq-phrase-\S+) +\w", printed, re.MULTILINE)
@@ -149,12 +147,10 @@ def test_plugins_of_other_packages_are_in_the_report(tmp_path, capsys, monkeypat
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_runs_as_a_module(command, capsys, monkeypatch):
+def test_a_command_is_reached_by_its_name(command, capsys):
     name = {"inspect_data": "inspect"}.get(command, command)
-    monkeypatch.setattr(sys, "argv", ["python", name, "--version"])
-    monkeypatch.delitem(sys.modules, "fairseq_phrase", raising=False)
     with pytest.raises(SystemExit) as ended:
-        runpy.run_module("fairseq_phrase", run_name="__main__")
+        fairseq_phrase_main([name, "--version"])
     assert not ended.value.code
     assert capsys.readouterr().out == f"fairseq-phrase {fairseq_phrase.__version__}\n"
 

@@ -172,7 +172,7 @@ def test_a_text_without_spaces_and_the_default_tokenizer_is_noted(tmp_path, caps
 def test_a_language_that_sacrebleu_has_no_tokenizer_for_is_scored_in_characters(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(tokenizers, "FLORES_FILE", tmp_path / "none")
+    monkeypatch.setattr(tokenizers, "FLORES_FILE", tmp_path / "none")  # not downloaded
     tokenizers.tokenizer_of.cache_clear()
     row, text = scored(tmp_path, "ref.th", THAI, THAI[:2] + THAI[:1], capsys=capsys)
     assert float(row["BLEU"]) > 50
@@ -180,12 +180,12 @@ def test_a_language_that_sacrebleu_has_no_tokenizer_for_is_scored_in_characters(
     assert "so that for TER a whole phrase is one word." in text
 
 
-def test_a_tokenizer_that_is_not_installed_gives_way_and_is_noted(tmp_path, monkeypatch, capsys):
+def test_a_tokenizer_that_is_not_installed_gives_way_and_is_noted(tmp_path, monkeypatch):
     def missing(tokenize):
         raise RuntimeError("no MeCab")
 
     monkeypatch.setattr(tokenizers.BLEU, "__init__", lambda self, tokenize: missing(tokenize))
-    monkeypatch.setattr(tokenizers, "FLORES_FILE", tmp_path)
+    monkeypatch.setattr(tokenizers, "FLORES_FILE", tmp_path / "model")
     tokenizers.tokenizer_of.cache_clear()
     assert tokenizers.tokenizer_of("ja_XX") == (
         "char",
@@ -194,7 +194,6 @@ def test_a_tokenizer_that_is_not_installed_gives_way_and_is_noted(tmp_path, monk
     )
     tokenizers.tokenizer_of.cache_clear()
     (tmp_path / "model").touch()
-    monkeypatch.setattr(tokenizers, "FLORES_FILE", tmp_path / "model")
     assert tokenizers.tokenizer_of("kor_Hang")[0] == "flores200"
     tokenizers.tokenizer_of.cache_clear()
     assert tokenizers.tokenizer_of("de") == tokenizers.tokenizer_of(None) == ("13a", "")

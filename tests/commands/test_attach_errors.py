@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairseq_phrase.data.preprocessing import texts
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.parsers import LineParser
@@ -282,10 +281,10 @@ class Stopping(LineParser):
 
 
 def test_an_interrupted_run_goes_on_where_it_was_and_gives_the_same_files(
-    data, stock_bpe_data, bpe_corpus, tmp_path, install_parser, monkeypatch, jobs_done
+    data, stock_bpe_data, bpe_corpus, tmp_path, install_parser, block_lines, jobs_done
 ):
     install_parser(Stopping)
-    monkeypatch.setattr(texts, "BLOCK_LINES", 20)
+    block_lines(20)
 
     def attached(folder, sentences):
         Stopping.sentences_left = sentences

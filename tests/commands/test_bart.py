@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 import shutil
@@ -85,9 +84,7 @@ def training(command, data, bart, save, *options):
     )  # fmt: skip
 
 
-def test_from_the_public_folder_to_a_corrected_line(
-    text, bart, tmp_path, command, monkeypatch, capsys
-):
+def test_from_the_public_folder_to_a_corrected_line(text, bart, tmp_path, command, capsys):
     data = tmp_path / "data"
     preprocess(
         ["-s", "src", "-t", "tgt", "--parser", "conllu", "--bpe", f"gpt2:{bart}"]
@@ -111,11 +108,11 @@ def test_from_the_public_folder_to_a_corrected_line(
         "--dropout", "0", "--no-epoch-checkpoints",
     )  # fmt: skip
     gold = f"gold:{text}/test.src"
-    stdin = "".join(f"{line}\n" for line in ERRORS)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+    write_lines(tmp_path / "errors", ERRORS)
     capsys.readouterr()
     path = f"--path={tmp_path}/tuned/checkpoint_last.pt"
-    translate([str(data), path, "--source-parser", gold, "--device", "cpu"])
+    errors = str(tmp_path / "errors")
+    translate([str(data), errors, path, "--source-parser", gold, "--device", "cpu"])
     assert capsys.readouterr().out.splitlines() == [*ERRORS.values()]
 
 
@@ -238,7 +235,7 @@ def _close(value):
 
 
 def test_an_mbart_with_its_tags_trains_and_translates_as_in_fairseq(
-    mbart, tuned, tmp_path, command, monkeypatch, capsys
+    mbart, tuned, tmp_path, command, capsys
 ):
     data, still = mbart / "data", ["--lr", "0", "--max-update", "1"]
     for arch in ("mbart_base", "relation_transformer"):
@@ -258,18 +255,15 @@ def test_an_mbart_with_its_tags_trains_and_translates_as_in_fairseq(
     hypotheses = translations(printed)
     assert len(hypotheses) == LINES["test"]
     assert "[" not in "".join(hypotheses.values())
-    lines = (mbart / "test.de_DE").read_bytes()
-    gold = f"gold:{mbart}/test.de_DE"
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    lines, gold = f"{mbart}/test.de_DE", f"gold:{mbart}/test.de_DE"
     printed = command(
         interactive, data, *tagged("syntax_translation"), "--user-dir", "fairseq_phrase", "--path",
         path, "--cpu", "--tokenizer", "syntax", "--bpe", "syntax",
-        "--source-parser", gold, "--buffer-size", "20", "--batch-size", "5",
+        "--source-parser", gold, "--input", lines, "--buffer-size", "20", "--batch-size", "5",
     )  # fmt: skip
     assert translations(printed) == hypotheses
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
     capsys.readouterr()
-    translate([str(data), f"--path={path}", "--source-parser", gold, "--device", "cpu"])
+    translate([str(data), lines, f"--path={path}", "--source-parser", gold, "--device", "cpu"])
     assert capsys.readouterr().out.splitlines() == [
         hypotheses[str(number)].replace(" ", "").replace("▁", " ").strip()
         for number in range(LINES["test"])

@@ -63,12 +63,10 @@ def test_a_benchmark_prints_a_table(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_preprocessing_of_a_made_up_corpus_is_measured(monkeypatch, capsys):
+def test_preprocessing_of_a_made_up_corpus_is_measured(capsys):
     import large_corpus
 
-    monkeypatch.setattr(sys, "argv", ["large_corpus.py", "--lines", "2000"])
-    monkeypatch.setattr(large_corpus, "describe_machine", str)
-    large_corpus.main()
+    large_corpus.main(["--lines", "2000"])
     row = re.findall(r"[0-9,]+", capsys.readouterr().out.splitlines()[-1])
     pairs, _, memory, text, peak, data = (int(cell.replace(",", "")) for cell in row)
     assert pairs == 2000
@@ -77,20 +75,10 @@ def test_preprocessing_of_a_made_up_corpus_is_measured(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_translating_and_labelling_a_made_up_text_are_measured(monkeypatch, capsys):
+def test_translating_and_labelling_a_made_up_text_are_measured(capsys):
     import large_text
 
-    def make_model(folder, command, make=large_text.make_model):
-        """Make it by commands that start warm; what is measured starts as users start it."""
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "executable", python())
-            begin = make(folder, command)
-        return [sys.executable, *begin[1:]]
-
-    monkeypatch.setattr(large_text, "make_model", make_model)
-    monkeypatch.setattr(sys, "argv", ["large_text.py", "--lines", "60", "--shards", "2"])
-    monkeypatch.setattr(large_text, "describe_machine", str)
-    large_text.main()
+    large_text.main(["--lines", "60", "--shards", "2"])
     rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()[-2:]]
     assert [row[:3] for row in rows] == [
         [f"| {name}", "60", "2"] for name in ("translate", "label")
@@ -99,13 +87,10 @@ def test_translating_and_labelling_a_made_up_text_are_measured(monkeypatch, caps
 
 
 @pytest.mark.slow
-def test_the_memory_of_a_trainings_data_is_measured(monkeypatch, capsys):
+def test_the_memory_of_a_trainings_data_is_measured(capsys):
     import training_memory
 
-    monkeypatch.setattr(sys, "executable", python())
-    monkeypatch.setattr(sys, "argv", ["training_memory.py", "--lines", "2000"])
-    monkeypatch.setattr(training_memory, "describe_machine", str)
-    training_memory.main()
+    training_memory.main(["--lines", "2000"])
     rows = capsys.readouterr().out.splitlines()[-3:]
     assert [row.split(" | ")[:2] for row in rows] == [
         ["| 2,000", task] for task in training_memory.TASKS

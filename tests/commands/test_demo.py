@@ -202,11 +202,11 @@ def test_heads_that_are_no_tree_are_refused(client, text):
 
 def test_length_and_time_are_limited(models, text, monkeypatch):
     client = TestClient(make_app(models), base_url="http://127.0.0.1")
-    monkeypatch.setattr(server, "_MOST_WORDS", 3)
+    monkeypatch.setattr(server, "MOST_WORDS", 3)
     assert "at most 3 fit" in ask(client, model="tree", text=text).json()["detail"]
     # A search that takes long.
     monkeypatch.setattr(server, "answer", lambda *arguments: threading.Event().wait(1))
-    monkeypatch.setattr(server, "_SECONDS", 0.1)
+    monkeypatch.setattr(server, "SECONDS", 0.1)
     answer = ask(client, model="tree", text=text)
     assert answer.status_code == 503
     assert "no answer within 0.1 seconds" in answer.json()["detail"]

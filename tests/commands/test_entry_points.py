@@ -23,10 +23,8 @@ from tests.support.repository import REPOSITORY
 
 def trained(data: Path, folder: Path, model: Sequence[str]) -> Path:
     """Train for one update."""
-    arguments = [data, *USER, *model, *ONCE, "--max-update", "1", "--save-dir", folder]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
-        train.cli_main()
+    once = [*ONCE, "--max-update", "1"]
+    run("fairseq-train", data, *USER, *model, *once, "--save-dir", folder)
     return folder / "checkpoint_last.pt"
 
 
@@ -85,7 +83,7 @@ def test_fairseqs_commands_compare_every_entry(
 
 @pytest.mark.parametrize("name", OWN)
 def test_this_packages_commands_compare_every_entry(
-    name, checkpoints, data_directory, synthetic_corpus, tmp_path, capsys, monkeypatch
+    name, checkpoints, data_directory, synthetic_corpus, tmp_path, capsys
 ):
     tasks = tmp_path / "tasks"
     tasks.mkdir()

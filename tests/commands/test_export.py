@@ -23,7 +23,6 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, GenerationConfig
 import fairseq_phrase
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
-from fairseq_phrase.inference import search
 from fairseq_phrase.inference.exports import export_obstacle, stock_options
 from fairseq_phrase.inference.search import Hypothesis
 from fairseq_phrase.inference.transformers_model import CACHE
@@ -70,10 +69,10 @@ def exported(checkpoint, data, out, kind):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("name", OWN)
 def test_transformers_computes_and_searches_as_fairseq(
-    name, checkpoints, data_directory, lines, tmp_path, monkeypatch
+    name, checkpoints, data_directory, lines, tmp_path, longest_translation
 ):
     longest = 100 if name in ENDING else 10
-    monkeypatch.setattr(search, "LONGEST", longest)
+    longest_translation(longest)
     out = exported(checkpoints[name], data_directory, tmp_path / "model", "transformers")
     translator = fairseq_phrase.load(checkpoints[name], source_parser="of-test", device="cpu")
     parse = translator.inputs(lines)

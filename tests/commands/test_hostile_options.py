@@ -121,7 +121,7 @@ def test_these_texts_run_in_fairseq(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mark = Path("mark")
     for text in SHELL:
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:  # a text replaces it
             patch.setattr(utils.os._Environ, "__getitem__", utils.os._Environ.__getitem__)
             utils.eval_str_dict(text.replace("MARK", str(mark)))
         assert mark.exists(), text

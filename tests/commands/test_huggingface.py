@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
 
@@ -34,7 +33,7 @@ TRAINING = [
 ]  # fmt: skip
 
 
-def test_a_bert_translates_with_trees(synthetic_corpus, tmp_path, command, monkeypatch, capsys):
+def test_a_bert_translates_with_trees(synthetic_corpus, tmp_path, command):
     text = tmp_path / "text"
     text.mkdir()
     for split, count in (("train", 60), ("valid", 10), ("test", 10)):
@@ -90,9 +89,9 @@ def test_a_bert_translates_with_trees(synthetic_corpus, tmp_path, command, monke
     printed = command(generate, data, *task, "--gen-subset", "test", "--batch-size", "5")
     translated = translations(printed)
     assert len(translated) == 10
-    monkeypatch.setattr("sys.stdin", io.StringIO((text / "test.de").read_text()))
     raw = ["--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", f"gold:{text}/test.de"]
-    printed = command(interactive, data, *task, *raw, "--buffer-size", "20", "--batch-size", "5")
+    raw += ["--input", text / "test.de", "--buffer-size", "20", "--batch-size", "5"]
+    printed = command(interactive, data, *task, *raw)
     lines = translations(printed)
     assert lines == translated
     export([str(path[1]), str(data), str(tmp_path / "bundle"), "--source-parser", "none"])
@@ -171,7 +170,7 @@ def test_the_manifest_of_one_side_is_enough(of_two_models, tmp_path, refused, ma
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("labels", ["word", "sentence"])
-def test_a_bert_labels_with_trees(tmp_path, command, monkeypatch, capsys, labels):
+def test_a_bert_labels_with_trees(tmp_path, command, capsys, labels):
     corpus = write_corpus(tmp_path / "corpus")
     bert = write_bert(tmp_path / "bert", read_lines(corpus / "train.en"))
     data = make_data(
@@ -186,13 +185,10 @@ def test_a_bert_labels_with_trees(tmp_path, command, monkeypatch, capsys, labels
     )  # fmt: skip
     accuracies = re.findall(r"valid on 'valid' subset.* accuracy ([\d.]+)", log)
     assert labels == "sentence" or float(accuracies[-1]) > 60
-    text = (corpus / "test.en").read_bytes()
-    stdin = io.TextIOWrapper(io.BytesIO(text), encoding="utf-8")
-    monkeypatch.setattr("sys.stdin", stdin)
+    text, model = corpus / "test.en", tmp_path / "model" / "checkpoint_last.pt"
     capsys.readouterr()
-    model = tmp_path / "model" / "checkpoint_last.pt"
-    label([str(data), "--path", str(model), "--source-parser", f"gold:{corpus}/test.en"])
-    label_lines, lines = capsys.readouterr().out.splitlines(), text.decode().splitlines()
+    label([str(data), str(text), "--path", str(model), "--source-parser", f"gold:{text}"])
+    label_lines, lines = capsys.readouterr().out.splitlines(), text.read_text().splitlines()
     assert len(label_lines) == len(lines)
     if labels == "word":
         assert [len(label_line.split()) for label_line in label_lines] == [

@@ -56,7 +56,7 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     (tmp_path / "train.de.conllu").write_text("\n\n".join(trees) + "\n\n")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    monkeypatch.setattr(
+    monkeypatch.setattr(  # else the user's cache gets the files
         "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "code")
     )
     *of_all, of_lora, of_chat, of_losses, of_loading = [

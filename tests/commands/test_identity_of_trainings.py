@@ -15,7 +15,7 @@ from fairseq_phrase.checkpoints.identity import identity_of
 from fairseq_phrase.checkpoints.trust import load_checkpoint
 from fairseq_phrase.data.store.identity import LOGGED, Identity
 from fairseq_phrase.errors import UserError
-from tests.support.commands import SIZES, TRAINING
+from tests.support.commands import SIZES, TRAINING, run
 
 USER = ("--user-dir", "fairseq_phrase", "--task", "syntax_translation")
 ONCE = ("--max-tokens", "400", "--disable-validation", *SIZES)
@@ -27,13 +27,10 @@ RESETS = [f"--reset-{name}" for name in ("optimizer", "lr-scheduler", "meters", 
 def untied(data_directory, tmp_path_factory):
     """A checkpoint of stock fairseq, whose default shares nothing."""
     folder = tmp_path_factory.mktemp("untied")
-    arguments = [
-        data_directory, "--arch", "transformer", "--task", "translation",
+    run(
+        "fairseq-train", data_directory, "--arch", "transformer", "--task", "translation",
         *UNTIED, *ONCE, "--max-update", "1", "--save-dir", folder,
-    ]  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
-        train.cli_main()
+    )  # fmt: skip
     return folder / "checkpoint_last.pt"
 
 

@@ -7,7 +7,6 @@ import os
 import pytest
 
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.data.preprocessing import texts
 from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.text import read_lines
 
@@ -33,9 +32,9 @@ def text(synthetic_corpus, tmp_path_factory):
 
 
 def test_damaged_blocks_are_parsed_again(
-    text, tmp_path, trained_pipeline, monkeypatch, interrupted, jobs_done
+    text, tmp_path, trained_pipeline, block_lines, interrupted, jobs_done
 ):
-    monkeypatch.setattr(texts, "BLOCK_LINES", 50)
+    block_lines(50)
     options = ("--parser", f"spacy:{trained_pipeline}", "--vocab-size", "300")
     uninterrupted = preprocess(text, tmp_path / "whole", *options, splits=("train",))
     out = tmp_path / "out"

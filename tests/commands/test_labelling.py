@@ -182,17 +182,16 @@ def test_a_training_is_resumed_without_the_checkpoint_that_it_started_from(
 
 
 @pytest.fixture
-def labelled(monkeypatch):
+def labelled(monkeypatch, capsys):
     """A function that runs the command in this process; it returns output lines and messages."""
 
     def called(*arguments, stdin="", status=None):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        monkeypatch.setattr(sys, "stdout", out := io.TextIOWrapper(io.BytesIO()))
-        monkeypatch.setattr(sys, "stderr", messages := io.StringIO())
+        capsys.readouterr()
         with pytest.raises(SystemExit) if status else nullcontext():
             label_command([str(argument) for argument in arguments])
-        monkeypatch.undo()
-        return out.buffer.getvalue().decode().splitlines(), messages.getvalue()
+        printed = capsys.readouterr()
+        return printed.out.splitlines(), printed.err
 
     return called
 

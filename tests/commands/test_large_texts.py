@@ -80,7 +80,7 @@ def test_shards_are_the_lines_of_a_single_run(translate, tmp_path):
     }  # fmt: skip
 
 
-def test_no_part_of_a_few_lines_is_empty(arguments, translate, text, tmp_path):
+def test_no_part_of_a_few_lines_is_empty(arguments, translate, text):
     lines = text.read_text(encoding="utf-8").splitlines()[:5]
     text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     output = translate("--beam", "1").out

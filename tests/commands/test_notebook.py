@@ -9,7 +9,6 @@ import subprocess
 
 import pytest
 
-from fairseq_phrase.inference import search
 from tests.support import warm_start
 from tests.support.repository import REPOSITORY
 
@@ -33,11 +32,11 @@ def test_it_has_no_outputs_and_no_paths_of_a_machine():
     assert len({cell["id"] for cell in CONTENT["cells"]}) == len(CONTENT["cells"])
 
 
-def test_it_runs(tmp_path, monkeypatch, capsys):
+def test_it_runs(tmp_path, monkeypatch, longest_translation, capsys):
     """Cells run in order in one namespace; a cell that begins with %%bash has commands."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
-    monkeypatch.setattr(search, "LONGEST", 8)  # it has hardly learned
+    longest_translation(8)
     path = f"{warm_start.commands()}{os.pathsep}{os.environ['PATH']}"
     environment = {
         **os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY),

@@ -46,9 +46,11 @@ def text(synthetic_corpus, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(autouse=True)
-def short_blocks(monkeypatch):
-    monkeypatch.setattr(texts, "BLOCK_LINES", 50)
+@pytest.fixture(scope="module", autouse=True)
+def short_blocks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "BLOCK_LINES", 50)
+        yield
 
 
 def options(text, out, *more, splits=("train", "valid", "test")):
@@ -69,16 +71,12 @@ def files(directory):
 
 @pytest.fixture(scope="module")
 def whole(text, tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "BLOCK_LINES", 50)
-        return preprocess(text, tmp_path_factory.mktemp("whole"))
+    return preprocess(text, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
 def parts(text, tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "BLOCK_LINES", 50)
-        out = preprocess(text, tmp_path_factory.mktemp("parts"), "--parts", "3")
+    out = preprocess(text, tmp_path_factory.mktemp("parts"), "--parts", "3")
     return [out / name for name in ("data1", "data2", "data3")]
 
 
@@ -154,6 +152,7 @@ def test_messages_have_the_lines_of_the_whole_text(text, parts, capsys):
 def test_parts_have_what_one_directory_has_with_other_options(text, tmp_path, monkeypatch, more):
     if "none" in more:
         more = [*more, "--vocab-size", "8000"]
+    # So few that a second process is worth its start.
     monkeypatch.setattr("fairseq_phrase.data.preprocessing.engines.LINES_PER_PROCESS", 20)
     preprocess(text, tmp_path / "whole", *more)
     preprocess(text, tmp_path / "parts", *more, "--parts", "2")
@@ -232,15 +231,16 @@ def test_flat_trees_are_counted_in_the_whole_text(text, tmp_path, capsys):
 
 KILLED = """
 import os, signal, sys
+from pathlib import Path
 from fairseq_phrase.cli import preprocess as preprocess_command
-from fairseq_phrase.data.preprocessing import engines, preprocess, texts
+from fairseq_phrase.data.preprocessing import engines, texts
 from fairseq_phrase.data.preprocessing.blocks import BlockFolder
 from fairseq_phrase.data.store.indexed import IndexedWriter
 texts.BLOCK_LINES, engines.LINES_PER_PARSER = 50, 1
 PLACES = {
     "parsing": (BlockFolder, "write"),
     "writing": (IndexedWriter, "close"),
-    "sharing": (preprocess, "_share"),
+    "sharing": (Path, "hardlink_to"),
     "publishing": (os, "replace"),
 }
 def kill(place, count):
@@ -262,10 +262,8 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def uninterrupted(text, tmp_path_factory, trained_pipeline):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "BLOCK_LINES", 50)
-        out = tmp_path_factory.mktemp("uninterrupted")
-        return files(preprocess(text, out, "--parts", "3", *parser(trained_pipeline)))
+    out = tmp_path_factory.mktemp("uninterrupted")
+    return files(preprocess(text, out, "--parts", "3", *parser(trained_pipeline)))
 
 
 def parser(trained_pipeline):
@@ -379,7 +377,7 @@ def parts_of_epochs(log):
     return re.findall(r"examples from: .*(data\d)/train\.de-en\.en", log)
 
 
-def test_fairseq_trains_on_one_part_after_the_other(parts, tmp_path):
+def test_fairseq_trains_on_one_part_after_the_other(parts):
     data = ":".join(map(str, parts[:2]))
     short = ["--max-epoch", "3", "--no-save"]
     small = ["--arch", "transformer", *PHRASE[2:]]

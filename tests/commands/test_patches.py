@@ -108,7 +108,7 @@ class Commands:
         self.kind, self.data, self.checkpoint = kind, data, checkpoint
         self.folder, self.capsys = folder, capsys
 
-    def _translations(self, main, *arguments, task):
+    def translations(self, main, *arguments, task):
         parser = options.get_generation_parser(interactive=main is fairseq_interactive.main)
         task_arguments = [
             self.data, *task, "--path", self.checkpoint, "--cpu", "--beam", "2", "--max-len-b", "4",
@@ -117,12 +117,12 @@ class Commands:
         return re.findall(r"^H-.*$", self.capsys.readouterr().out, re.MULTILINE)
 
     def generate(self):
-        return self._translations(fairseq_generate.main, "--gen-subset", "valid", task=STOCK)
+        return self.translations(fairseq_generate.main, "--gen-subset", "valid", task=STOCK)
 
     def interactive(self):
         lines = self.folder / "lines"
         lines.write_text("ein Hund\nein Mann\n", encoding="utf-8")
-        return self._translations(fairseq_interactive.main, "--input", lines, task=RAW)
+        return self.translations(fairseq_interactive.main, "--input", lines, task=RAW)
 
     def train(self):
         """Train this package's model for an update and resume it; return the parameters."""

@@ -11,7 +11,7 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.data.preprocessing import engines, texts
+from fairseq_phrase.data.preprocessing import engines
 from fairseq_phrase.data.preprocessing.options import splits_of
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
@@ -169,9 +169,9 @@ def test_compressed_text_and_parses_give_the_same_files(small_corpus, tmp_path):
 
 
 @pytest.fixture
-def pools(monkeypatch):
+def pools(monkeypatch, block_lines):
     """Short blocks, of which workers have several; the number of pools that are started for them."""
-    monkeypatch.setattr(texts, "BLOCK_LINES", 7)
+    block_lines(7)
     monkeypatch.setattr(engines, "LINES_PER_PARSER", 10)
     monkeypatch.setattr(engines, "LINES_PER_PROCESS", 10)
     started, initialize = [], ProcessPoolExecutor.__init__

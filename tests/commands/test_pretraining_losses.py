@@ -32,7 +32,7 @@ def text(tmp_path):
     return tmp_path / "text"
 
 
-def test_seeds_are_averaged_and_kept_losses_need_no_model(text, tmp_path, monkeypatch, caplog):
+def test_seeds_are_averaged_and_kept_losses_need_no_model(text, tmp_path, caplog):
     caplog.set_level(
         logging.INFO, "fairseq"
     )  # the script changes it; after the test it is as before
@@ -56,8 +56,7 @@ def test_seeds_are_averaged_and_kept_losses_need_no_model(text, tmp_path, monkey
 
     arguments = [tmp_path / "runs", "--data", text, "--rows", tmp_path / "rows.yaml"]
     arguments += ["--out", tmp_path / "report"]
-    monkeypatch.setattr(sys, "argv", ["pretraining_losses.py", *map(str, arguments)])
-    pretraining_losses.main()
+    pretraining_losses.main([*map(str, arguments)])
 
     with open(tmp_path / "report" / "losses.csv", newline="") as stream:
         losses = {line["model"]: line for line in csv.DictReader(stream)}

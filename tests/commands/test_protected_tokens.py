@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
 from types import SimpleNamespace
@@ -382,7 +381,7 @@ def test_tokens_are_entries_and_in_the_record(data):
         ["--arch", "relation_transformer", "--tree-source", "random", "--tree-seed", "1"],
     ],
 )
-def test_raw_lines_have_them_too(data, tmp_path, command, monkeypatch, model):
+def test_raw_lines_have_them_too(data, tmp_path, command, model):
     folder = data / "data.tagged"
     common = [folder, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--cpu"]
     command(
@@ -395,8 +394,8 @@ def test_raw_lines_have_them_too(data, tmp_path, command, monkeypatch, model):
     raw = [
         "--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", f"gold:{data}/plain/test.de",
     ]  # fmt: skip
-    monkeypatch.setattr("sys.stdin", io.StringIO((data / "tagged/test.de").read_text()))
-    printed = command(interactive, *common, *path, *raw, "--buffer-size", "20")
+    text = ("--input", data / "tagged/test.de", "--buffer-size", "20")
+    printed = command(interactive, *common, *path, *raw, *text)
     assert translations(printed) == hypotheses
     assert len(hypotheses) == 12
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 from fairseq.models.transformer import TransformerModel
 from fairseq_cli import interactive
-from fairseq_cli import train as fairseq_train
 
 import fairseq_phrase.tasks.user_directory  # noqa: F401  what --user-dir does to messages
 from fairseq_phrase.errors import UserError
@@ -21,7 +20,7 @@ from fairseq_phrase.repairs.commands import use_idle_cores
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
-from tests.support.commands import SIZES, TRAINING
+from tests.support.commands import SIZES, train
 from tests.support.warm_start import python
 
 # ☃ and § are unknown to the dictionary, so that both lines have the same token indices.
@@ -75,14 +74,10 @@ def ngram_checkpoint(data_directory, tmp_path_factory):
 
 
 def trained(data, save, *options):
-    arguments = [
-        data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", *TRAINING, "--arch",
-        "phrase_transformer_tiny", *SIZES, *options, "--save-dir", save, "--max-update", "2",
+    train(
+        data, save, "--arch", "phrase_transformer_tiny", *SIZES, *options, "--max-update", "2",
         "--max-tokens", "200", "--disable-validation", "--max-target-positions", "100",
-    ]  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
-        fairseq_train.cli_main()
+    )  # fmt: skip
     return save / "checkpoint_last.pt"
 
 

@@ -94,9 +94,7 @@ def test_controls_are_trees_without_syntax(example):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("trees", ["parsed", "none", "gold"])
-def test_a_slice_trains_with_each_kind_of_tree(
-    trees, spacy_pipeline, tmp_path, monkeypatch, capsys
-):
+def test_a_slice_trains_with_each_kind_of_tree(trees, spacy_pipeline, tmp_path, capsys):
     words = [" ".join(row[0] for row in rows) for rows in SENTENCES]
     model = write_bert(tmp_path / "bert", [*words, "# *"])
     for split in ("train", "dev", "test"):
@@ -106,8 +104,7 @@ def test_a_slice_trains_with_each_kind_of_tree(
         "--treebank", tmp_path, "--model", model, "--trees", trees, "--parser", spacy_pipeline,
         "--steps", "3", "--batch", "4", "--seed", "2",
     ]  # fmt: skip
-    monkeypatch.setattr("sys.argv", ["train.py", *map(str, arguments)])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+    runpy.run_path(str(SCRIPT))["main"]([*map(str, arguments)])
     scores = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (scores["trees"], scores["seed"], scores["steps"]) == (trees, 2, 3)
     assert 0 <= scores["f1"] <= 100

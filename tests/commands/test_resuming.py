@@ -223,7 +223,7 @@ def test_an_average_of_parameters_begins_where_it_is_asked_for(resume):
 
 
 @pytest.mark.parametrize("kind", ["fp16", "amp"])
-def test_the_loss_scaler_goes_on(kind, tmp_path, monkeypatch):
+def test_the_loss_scaler_goes_on(kind, tmp_path):
     def trainer():
         scaler = DynamicLossScaler(init_scale=4.0, scale_window=3)
         if kind == "amp":

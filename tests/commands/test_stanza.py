@@ -184,7 +184,7 @@ def test_control_characters_that_stanza_takes_for_white_space_stay_in_their_word
 def test_a_line_whose_text_the_tokenizer_loses_is_unparsed_with_all_of_its_words(
     parser, monkeypatch
 ):
-    monkeypatch.setattr(adapter, "KEEP_CONTROLS", {0x97: " "})
+    monkeypatch.setattr(adapter, "KEEP_CONTROLS", {0x97: " "})  # as if it were white space
     texts = ["der \u0097 Hund", "der Hund", "der \u0097"]
     first, second, third = parser.parse(texts)
     assert (first.reason, first.sentence.words) == (
@@ -205,11 +205,10 @@ def test_a_word_longer_than_stanza_tags_keeps_its_text(parser):
     assert_well_formed(sentence, parser.fields)
 
 
-def test_a_sentence_too_long_for_the_parser_is_unparsed_and_the_others_are_not(parser, monkeypatch):
-    monkeypatch.setattr(adapter, "MAX_WORDS", 20)
-    long, short = parser.parse_words([["der", "Hund"] * 11, ["der", "Hund"] * 10])
-    assert long.reason == "Stanza finds a sentence of 22 words here, more than the limit of 20"
-    assert len(long.sentence.words) == 22
+def test_a_sentence_too_long_for_the_parser_is_unparsed_and_the_others_are_not(parser):
+    long, short = parser.parse_words([["der", "Hund"] * 501, ["der", "Hund"] * 10])
+    assert long.reason == "Stanza finds a sentence of 1002 words here, more than the limit of 1000"
+    assert len(long.sentence.words) == 1002
     assert_well_formed(short, parser.fields)
 
 

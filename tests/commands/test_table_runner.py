@@ -252,7 +252,7 @@ def test_a_later_option_of_another_encoder_is_in_no_key(planned, tmp_path):
         {"train_flags": "--no-save-optimizer-state --lr 1"},
     ],
 )
-def test_a_training_keeps_the_optimizers_state_until_it_has_ended(planned, tmp_path, changes):
+def test_a_training_keeps_the_optimizers_state_until_it_has_ended(planned, changes):
     flags = {"row": changes.get("row"), "train_flags": changes.get("train_flags", "")}
     assert "--no-save-optimizer-state" not in str(planned(**flags).steps[0])
     run = planned(**flags)
@@ -498,10 +498,9 @@ def command(
     words += [*(["-s", "de", "-t", "en"] if languages else []), *arguments]
     output, reason = io.StringIO(), None
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(output):
-        patch.setattr(sys, "argv", ["table.py", *map(str, words)])
         patch.chdir(REPOSITORY)
         try:
-            main()
+            main([*map(str, words)])
         except SystemExit as end:
             reason = end.code
     assert bool(reason) == fails, reason
@@ -611,7 +610,7 @@ def test_a_training_needs_data_and_languages():
 
 
 def test_a_precision_needs_a_gpu_only_where_a_training_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "table.yaml").write_text(ROW)
     run = tmp_path / "rows" / "row" / "seed1"
 

@@ -25,7 +25,6 @@ import fairseq_phrase
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference import search
 from fairseq_phrase.inference.search import Hypothesis, add_targets, joined_hypotheses
 from fairseq_phrase.text import digest_of, read_lines
 from tests.support.gold_parser import GoldParser
@@ -54,9 +53,8 @@ def checkpoints(data_directory, tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _short(monkeypatch):
-    """Models that have hardly learned would go on to the longest translation."""
-    monkeypatch.setattr(search, "LONGEST", 10)
+def _short(longest_translation):
+    longest_translation(10)
 
 
 @pytest.fixture
@@ -232,10 +230,8 @@ def test_lines_keep_their_places(checkpoints, translate, text, monkeypatch):
     )
     printed = translate("--path", checkpoints["phrases"], "--buffer-size", "2")
     assert printed == ["", first, "", "", second, ""]
-    monkeypatch.setattr(
-        sys, "stdin", SimpleNamespace(buffer=io.BytesIO(lines), isatty=lambda: False)
-    )
-    printed = translate("--path", checkpoints["phrases"], "--scores", "--nbest", "2")
+    text.write_bytes(lines)
+    printed = translate("--path", checkpoints["phrases"], text, "--scores", "--nbest", "2")
     assert [line == "\t" for line in printed] == [
         True, True, False, False, True, True, True, True, False, False, True, True,
     ]  # fmt: skip

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from fairseq_phrase.inference import search
 from fairseq_phrase.inference.exports import export_transformers
 from tests.support.documented import run_page
 from tests.support.repository import REPOSITORY
@@ -29,9 +28,9 @@ def test_the_commands_of_the_tutorial_run(spacy_pipeline, folder):
     assert (folder / "attention.png").stat().st_size > 10_000
 
 
-def test_the_python_of_the_page_on_translation_runs(spacy_pipeline, folder, monkeypatch):
+def test_the_python_of_the_page_on_translation_runs(spacy_pipeline, folder, longest_translation):
     """With the model that the commands trained."""
-    monkeypatch.setattr(search, "LONGEST", 16)
+    longest_translation(16)
     checkpoint = folder / "checkpoints" / "trees" / "checkpoint_best.pt"
     data, exported = folder / "data-bin" / "synthetic", folder / "chains.hf"
     export_transformers(checkpoint, data, exported, f"spacy:{spacy_pipeline}")

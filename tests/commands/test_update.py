@@ -90,7 +90,7 @@ def test_a_training_continues_that_of_the_other_update(data_directory, tmp_path,
         assert begun.losses + continued.losses == pytest.approx(expected, rel=rounding)
 
 
-def test_two_processes_take_the_same_updates(data_directory, tmp_path):
+def test_two_processes_take_the_same_updates(data_directory):
     logs = []
     for flags in ([], [STOCK]):
         options = [*TRAINING, "--arch", "transformer", *SIZES, "--user-dir", "fairseq_phrase"]

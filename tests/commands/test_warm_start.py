@@ -53,7 +53,7 @@ def test_modules_of_pythonpath_replace_those_that_are_imported(tmp_path):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_a_signal_ends_the_command(tmp_path, end):
+def test_a_signal_ends_the_command(end):
     code = "import sys; print('began', flush=True); sys.stdin.read(); print('never')"
     pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
     process = subprocess.Popen([python(), "-c", code], **pipes, text=True)

@@ -392,7 +392,7 @@ def test_more_labels_than_small_integers_number():
     assert torch.equal(states(model, batch), expected)
 
 
-def test_bad_models_are_refused(tmp_path):
+def test_bad_models_are_refused():
     decoders = (
         (transformers.BartForCausalLM, small_config("bart")),
         (transformers.BertModel, small_config("bert", is_decoder=True)),

@@ -213,6 +213,7 @@ def test_values_and_gradients_are_those_of_fairseq(monkeypatch, loss, kind):
 
 
 def _without_model(self, inner, weight, setting):
+    """Take the place of the constructor, which needs a model of fairseq."""
     torch.nn.Module.__init__(self)
     self.setting = setting
     self.pointer = ParentPointer(setting.width)

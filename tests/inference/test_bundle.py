@@ -132,7 +132,7 @@ def test_what_a_bundle_asks_for_is_compared_with_what_it_holds(
     own_bundle, monkeypatch, way, value, message
 ) -> None:
     with_contents(own_bundle, way, value)
-    touched: list[int] = []
+    touched: list[int] = []  # sizes of the tensors that get values
     monkeypatch.setattr(
         nn.init, "xavier_uniform_", lambda tensor, **_: touched.append(tensor.numel())
     )

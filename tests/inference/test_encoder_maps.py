@@ -196,7 +196,7 @@ def test_boundaries_are_drawn_between_words_and_after_the_tokens(tmp_path):
     assert [segment[0, 1] for segment in thick.get_segments()] == [2.5]
     assert thick.get_linewidth()[0] > 2 * thin.get_linewidth()[0]
     assert axes.get_xlabel() == "attended to: 3 tokens | 1 phrase"
-    assert figure._suptitle.get_text() == "a sentence\nlayer 1 of 1"
+    assert figure.get_suptitle() == "a sentence\nlayer 1 of 1"
 
 
 def test_an_unknown_format_is_refused_with_those_there_are(tmp_path):

@@ -16,7 +16,7 @@ from tests.support.small_checkpoints import make_checkpoint, make_data
 
 
 @pytest.fixture
-def translator(tmp_path, monkeypatch):
+def translator(tmp_path):
     data = make_data(tmp_path / "data")
     checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "transformer")
     return fairseq_phrase.load(checkpoint, data, device="cpu")

@@ -65,9 +65,7 @@ def translate(capfdbinary):
 
 
 @pytest.mark.parametrize("form", ["plain", "gz", "bundle", "by the option"])
-def test_trees_next_to_the_text_are_those_of_a_parser(
-    form, checkpoint, text, translate, monkeypatch
-) -> None:
+def test_trees_next_to_the_text_are_those_of_a_parser(form, checkpoint, text, translate) -> None:
     expected = translate("--path", checkpoint, text, "--scores", "--source-parser", "chain")
     model = ["--path", checkpoint]
     if form == "gz":

@@ -63,7 +63,7 @@ def test_a_copy_on_a_hub_is_that_of_the_revision_and_has_the_type(tmp_path, monk
 
 
 @pytest.mark.parametrize("name", ["a/kernel", "kernels-community/flash-attn2", "flash_attention_2"])
-def test_the_configuration_of_a_folder_does_not_choose_code(tmp_path, monkeypatch, name):
+def test_the_configuration_of_a_folder_does_not_choose_code(tmp_path, name):
     data = make_data(tmp_path / "data")
     checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "phrase_transformer")
     export_transformers(checkpoint, data, folder := tmp_path / "exported")

@@ -54,7 +54,7 @@ def log_probabilities(path) -> torch.Tensor:
 
 @pytest.mark.slow
 def test_each_member_of_a_pair_reads_its_own_as_the_first_and_as_the_second(
-    checkpoints, monkeypatch, caplog
+    checkpoints, caplog
 ) -> None:
     alone = {name: log_probabilities(path) for name, path in checkpoints.items()}
     for number, names in enumerate(itertools.combinations(KINDS, 2)):

@@ -184,7 +184,7 @@ def test_every_kind_of_copying_trains_and_is_scored(dictionary, decoder, name, v
 def test_a_translation_is_aligned_with_source_tokens(
     dictionary, monkeypatch, decoder, name, variant
 ):
-    monkeypatch.setattr(heat_maps, "MAX_TOKENS", 12)
+    monkeypatch.setattr(heat_maps, "MAX_TOKENS", 12)  # the model has not learned to end
     model = build(dictionary, decoder, name, variant)
     sample = make_sample(dictionary)
     generator = SequenceGeneratorWithAlignment(

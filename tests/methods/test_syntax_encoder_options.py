@@ -11,7 +11,6 @@ from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints.options import model_entries
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.common import one_by_one
 from fairseq_phrase.methods.common.causal_window import CausalWindow
 from fairseq_phrase.methods.common.projections import head_gate
 from fairseq_phrase.methods.encoder_method import neutral_obstacle
@@ -52,7 +51,7 @@ def test_an_open_gate_is_no_gate(dictionary, name, options):
 
 
 @each_variant
-def test_every_gate_reads_the_input_of_its_attention(dictionary, monkeypatch, name, options):
+def test_every_gate_reads_the_input_of_its_attention(dictionary, alone_beyond, name, options):
     """Against the same attention without the gate; also where long sentences are attended to alone."""
     model = build_model(name, dictionary, **options, attention_gate=True)
     calls, heads = [], []
@@ -63,7 +62,7 @@ def test_every_gate_reads_the_input_of_its_attention(dictionary, monkeypatch, na
         encode(model, make_batch(dictionary, LENGTHS))
         gated = heads[:]
         assert len(calls) == len(gated) == len(attentions_of(model))
-        monkeypatch.setattr(one_by_one, "LONG", 0)
+        alone_beyond(0)
         for (attention, inputs, _), expected in zip(calls[:], gated, strict=True):
             heads.clear()
             attention(*inputs)

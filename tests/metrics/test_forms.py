@@ -205,6 +205,7 @@ def test_a_query_that_is_too_deep_to_be_simplified_is_not_well_formed(monkeypatc
     def too_deep(query):
         raise RecursionError
 
+    # No query is known that sqlglot parses and cannot simplify.
     monkeypatch.setattr("sqlglot.optimizer.simplify.simplify", too_deep)
     query = "SELECT a FROM t"
     assert Queries().equal([(query, query.lower())]) == [False]

@@ -521,7 +521,7 @@ def test_a_configuration_in_a_checkpoint_does_not_choose_code(folder, task, name
     assert not hasattr(config, "auto_map")
 
 
-def test_a_folder_that_a_checkpoint_names_is_not_read(folder, task, tmp_path, monkeypatch):
+def test_a_folder_that_a_checkpoint_names_is_not_read(folder, task, tmp_path):
     options = {"encoder": "huggingface", "huggingface_model": str(folder)}
     config = {**vars(MODEL_DATACLASS_REGISTRY["labeller"](**options)), "_name": "labeller"}
     config = {name: value for name, value in config.items() if "${" not in str(value)}

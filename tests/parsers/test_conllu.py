@@ -588,7 +588,7 @@ def test_a_column_is_named_once():
         ConlluFiles("xpos,xpos")
 
 
-def test_the_record_has_the_columns_and_their_order(tmp_path):
+def test_the_record_has_the_columns_and_their_order():
     options = [
         "words",
         "surface",

@@ -81,7 +81,7 @@ def test_the_message_names_the_lost_trees_and_where(tmp_path):
 
 @pytest.mark.parametrize(("size", "limit"), [(2, 1000), (60, 1000), (60, 50)])
 def test_trees_lost_at_the_end_are_counted(tmp_path, monkeypatch, size, limit):
-    monkeypatch.setattr(module, "FAR_LINES", limit)
+    monkeypatch.setattr(module, "FAR_LINES", limit)  # 100,000
     lines = [f"line number {number}" for number in range(1, 101)]
     parses = read(tmp_path, map(tree, lines[:-size]), lines)
     assert unparsed(parses) == list(range(100 - size, 100))

@@ -8,7 +8,7 @@ import pytest
 
 from fairseq_phrase import register
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.repairs.commands import name_missing_choices, print_user_errors_plainly
+from fairseq_phrase.repairs.commands import name_missing_choices
 from tests.support.trainings import Training, size_flags
 
 register()
@@ -26,13 +26,9 @@ MODEL = ["--arch", "transformer", *size_flags()]
         ("bin/fairseq-generate", "interrupted\n"),
     ],
 )
-def test_an_interrupted_command_prints_one_line(program, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+def test_an_interrupted_command_prints_one_line(program, message, monkeypatch, printed_by_the_hook):
     monkeypatch.setattr(sys, "argv", [program])
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    print_user_errors_plainly()
-    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
-    printed = capsys.readouterr().err
+    printed = printed_by_the_hook(KeyboardInterrupt())
     assert printed.startswith(message)
     assert printed.count("\n") == 1
 

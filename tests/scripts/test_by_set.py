@@ -27,12 +27,10 @@ def test_scores_are_means_over_seeds_in_the_sets_order(tmp_path):
     assert scores_by_set(path, ["test"]) == {"a": [20.0]}
 
 
-def test_the_picture_is_written(tmp_path, monkeypatch):
+def test_the_picture_is_written(tmp_path):
     (tmp_path / "runs.csv").write_text(RUNS)
     picture = tmp_path / "sets.png"
-    arguments = ["by_set.py", str(tmp_path / "runs.csv"), str(picture), "--sets", "PP_3", "CP_3"]
-    monkeypatch.setattr("sys.argv", arguments)
-    main()
+    main([str(tmp_path / "runs.csv"), str(picture), "--sets", "PP_3", "CP_3"])
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

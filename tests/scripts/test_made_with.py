@@ -26,9 +26,8 @@ def made_with(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(action, *words):
-        monkeypatch.setattr("sys.argv", ["made_with.py", action, "data-bin", *words])
         try:
-            main()
+            main([action, "data-bin", *words])
         except SystemExit as stopped:
             return str(stopped)
         return ""

@@ -58,13 +58,12 @@ def test_rows_are_compared_where_all_seeds_reach_the_loss():
     assert cells[3][:3] == ["Never", "2 of 3", "-"]
 
 
-def test_the_name_of_the_files_may_have_a_dot(tmp_path, monkeypatch):
+def test_the_name_of_the_files_may_have_a_dot(tmp_path):
     """As in ``runs/onset.post_norm``: what follows the dot is no suffix."""
     write_run(tmp_path / "rows" / "k2" / "seed1", ["y"], ["x"], ["y"])  # 6.0 and 5.1 bits
     (tmp_path / "rows.yaml").write_text("k2: {title: Two}\n")
     arguments = [str(tmp_path / "rows"), "--titles", str(tmp_path / "rows.yaml"), "--nll", "5.5"]
-    monkeypatch.setattr(sys, "argv", ["onset.py", *arguments, "--out", str(tmp_path / "onset.v2")])
-    main()
+    main([*arguments, "--out", str(tmp_path / "onset.v2")])
     assert "| Two " in (tmp_path / "onset.v2.md").read_text()
     row = (tmp_path / "onset.v2.csv").read_text().splitlines()[1]
     assert row.startswith("Two,1 of 1,16,")
@@ -95,7 +94,7 @@ END = "Generate test with beam=4: BLEU4 = 1\n"
         (None, "^error: give --early and --reference together$"),
     ],
 )
-def test_an_early_translation_of_another_text_is_refused(tmp_path, monkeypatch, early, message):
+def test_an_early_translation_of_another_text_is_refused(tmp_path, early, message):
     folder = tmp_path / "rows" / "a" / "seed1"
     folder.mkdir(parents=True)
     (folder / "train.log").write_text(LOG)
@@ -105,9 +104,8 @@ def test_an_early_translation_of_another_text_is_refused(tmp_path, monkeypatch, 
     arguments = [tmp_path / "rows", "--titles", tmp_path / "rows.yaml", "--nll", "4", "--early"]
     arguments += ["early.txt", "--out", tmp_path / "onset"]
     arguments += ["--reference", tmp_path / "reference"] if early else []
-    monkeypatch.setattr("sys.argv", ["onset.py", *map(str, arguments)])
     with pytest.raises(SystemExit, match=message):
-        main()
+        main([*map(str, arguments)])
     assert not (tmp_path / "onset.md").exists()
 
 
@@ -143,9 +141,7 @@ def write_training(folder, losses, early=None, *, done=True):
         write_generation(folder / "generate-updates100.txt", early, REFERENCES, REFERENCES)
 
 
-def test_the_command_reads_finished_trainings_in_the_order_of_the_rows(
-    tmp_path, monkeypatch, capsys
-):
+def test_the_command_reads_finished_trainings_in_the_order_of_the_rows(tmp_path, capsys):
     rows = tmp_path / "rows"
     without_end = [text.rpartition(" ")[0] for text in REFERENCES]
     write_training(rows / "slow" / "seed1", (6, 5, 3), without_end)
@@ -160,8 +156,7 @@ def test_the_command_reads_finished_trainings_in_the_order_of_the_rows(
     (tmp_path / "test.en").write_text("\n".join(REFERENCES) + "\n")
     arguments = ["--titles", tmp_path / "rows.yaml", "--nll", "4", "--out", tmp_path / "onset"]
     early = ["--early", "generate-updates100.txt", "--reference", tmp_path / "test.en"]
-    monkeypatch.setattr(sys, "argv", ["onset.py", *map(str, (rows, *arguments, *early))])
-    main()
+    main([*map(str, (rows, *arguments, *early))])
     with open(tmp_path / "onset.csv", newline="") as stream:
         head, slow, fast = csv.reader(stream)
     assert head == ["row", "seeds that reach it", "update", "Δ", "95%", "p", "early BLEU"]

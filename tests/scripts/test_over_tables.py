@@ -74,9 +74,8 @@ def test_tables_of_the_same_sentences_are_one_corpus_and_share_the_sentences_err
     assert mean_over_tables([[first], [second]]).error < mean_over_tables([[first, second]]).error
 
 
-def run(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr("sys.argv", ["over_tables.py", *map(str, arguments)])
-    main()
+def run(capsys, *arguments):
+    main([*map(str, arguments)])
     return capsys.readouterr()
 
 
@@ -85,47 +84,47 @@ def write(path, *lines, columns=COLUMNS):
     return path
 
 
-def test_tables_and_their_mean_are_printed(tmp_path, monkeypatch, capsys):
+def test_tables_and_their_mean_are_printed(tmp_path, capsys):
     first = write(tmp_path / "a.csv", BASE, "tree,Tree,31,1.0,0.4,1.6,0.01,0.2,4,0.1")
     second = write(tmp_path / "b.csv", BASE, "tree,Tree,30.5,0.5,-0.5,1.5,0.2,0.3,5,0.3")
     third = write(tmp_path / "c.csv", "other,Other,30.5,0.5,-0.5,1.5,0.2,0.3,5,0.3")
     one_seed = write(tmp_path / "d.csv", "tree,Tree,30.5,0.5,,,,,,")
-    printed = run(monkeypatch, capsys, "tree", first, second, third, one_seed)
+    printed = run(capsys, "tree", first, second, third, one_seed)
     lines = [line.split("|")[1:-1] for line in printed.out.splitlines()]
     assert [line[0].strip() for line in lines[2:]] == [str(first), str(second), "mean"]
     assert [line[1].strip() for line in lines[2:]] == ["+1.00", "+0.50", "+0.75"]
     assert lines[2][2].strip() == "+0.40 to +1.60"
     assert f"left out: {third}" in printed.err
     assert f"left out: {one_seed}" in printed.err
-    joined = run(monkeypatch, capsys, "tree", f"{first},{second}")
+    joined = run(capsys, "tree", f"{first},{second}")
     assert "+0.75" in joined.out
 
 
-def test_files_that_say_nothing_are_named(tmp_path, monkeypatch, capsys):
+def test_files_that_say_nothing_are_named(tmp_path, capsys):
     old = write(tmp_path / "old.csv", "tree,1.0", columns="row,BLEU_difference")
     with pytest.raises(
         SystemExit, match=r"old\.csv has no column 'BLEU_low': make the report again"
     ):
-        run(monkeypatch, capsys, "tree", old)
+        run(capsys, "tree", old)
     with pytest.raises(SystemExit, match="no report has an interval for tree"):
-        run(monkeypatch, capsys, "tree", write(tmp_path / "none.csv", BASE))
+        run(capsys, "tree", write(tmp_path / "none.csv", BASE))
     with pytest.raises(SystemExit, match=r"No such file .*no\.csv"):
-        run(monkeypatch, capsys, "tree", tmp_path / "no.csv")
+        run(capsys, "tree", tmp_path / "no.csv")
 
 
-def test_tables_of_different_baselines_are_refused(tmp_path, monkeypatch, capsys):
+def test_tables_of_different_baselines_are_refused(tmp_path, capsys):
     tree = "tree,Tree,31,1.0,0.4,1.6,0.01,0.2,4,0.1"
     first = write(tmp_path / "a.csv", BASE, tree)
     second = write(tmp_path / "b.csv", BASE.replace("Base", "Relative"), tree)
     with pytest.raises(SystemExit, match=r"baselines: .*a\.csv with Base, .*b\.csv with Relative"):
-        run(monkeypatch, capsys, "tree", first, second)
+        run(capsys, "tree", first, second)
     with pytest.raises(SystemExit, match=r"c\.csv does not compare with one baseline: it has none"):
-        run(monkeypatch, capsys, "tree", write(tmp_path / "c.csv", tree))
+        run(capsys, "tree", write(tmp_path / "c.csv", tree))
 
 
-def test_a_table_that_is_named_twice_is_refused(tmp_path, monkeypatch, capsys):
+def test_a_table_that_is_named_twice_is_refused(tmp_path, capsys):
     """It would count as two corpora, and the interval would be too narrow."""
     first = write(tmp_path / "a.csv", BASE, "tree,Tree,31,1.0,0.4,1.6,0.01,0.2,4,0.1")
     for names in ([first, tmp_path / "." / "a.csv"], [f"{first},{first}"]):
         with pytest.raises(SystemExit, match=r"a\.csv is named twice"):
-            run(monkeypatch, capsys, "tree", *names)
+            run(capsys, "tree", *names)

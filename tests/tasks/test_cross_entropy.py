@@ -84,10 +84,15 @@ def test_the_scale_of_gradients_inside_does_not_change_them(size_of_parts, bias)
         assert_same(gradient, expected)
 
 
-def test_padding_on_a_gpu_is_masked(size_of_parts, monkeypatch):
-    # There the host does not know the number of tokens, so all rows are computed.
-    tensors, target = make_inputs(bias=True)
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """There the host does not know the number of tokens, so all rows are computed."""
     monkeypatch.setattr(torch.Tensor, "index_select", lambda tensor, *_: tensor)
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_padding_on_a_gpu_is_masked(size_of_parts):
+    tensors, target = make_inputs(bias=True)
     losses = smoothed_cross_entropy(*tensors, target, PADDING, 0.1)
     loss, nll_loss = twin(*tensors, target, PADDING, 0.1)
     assert_same(losses.loss, loss)
@@ -98,11 +103,11 @@ def test_padding_on_a_gpu_is_masked(size_of_parts, monkeypatch):
     assert not gradients[0][target == PADDING].any()
 
 
-def test_padding_on_a_gpu_is_not_correct(size_of_parts, monkeypatch):
+@pytest.mark.usefixtures("on_a_gpu")
+def test_padding_on_a_gpu_is_not_correct(size_of_parts):
     tensors, target = make_inputs(bias=True)
     with torch.no_grad():
         tensors[2][PADDING] = 100.0  # it has the best score of every token
-    monkeypatch.setattr(torch.Tensor, "index_select", lambda tensor, *_: tensor)
     losses = smoothed_cross_entropy(*tensors, target, PADDING, 0.1, count_correct=True)
     assert losses.correct == 0
     assert losses.total == target.ne(PADDING).sum()

@@ -72,7 +72,7 @@ class SourceBatcher:
     ) -> None:
         self._dictionary, self._labels, self._load = dictionary, labels, encoder
         self._trees, self._left_pad = trees or Trees(), left_pad
-        self._places = number_of_slots(dictionary.indices)
+        self._num_slots = number_of_slots(dictionary.indices)
         self.fields: set[str] = set()
         self.structures: dict[str, MakeStructure] = {}
 
@@ -116,8 +116,8 @@ class SourceBatcher:
         """
         subwords = sentence.subwords[:limit]
         words: list[str] = []
-        if self._places:
-            subwords, words = number_unknown(subwords, self._dictionary.indices, self._places)
+        if self._num_slots:
+            subwords, words = number_unknown(subwords, self._dictionary.indices, self._num_slots)
         return [*map(self._dictionary.index, subwords), *ends_of(self._dictionary)], words
 
     def batch(
@@ -185,7 +185,8 @@ class SourceBatcher:
             size = self._size(sentences[index], lengths[index])
             largest = max(largest, size)
             count = len(batches[-1]) + 1 if batches else 1
-            if not batches or count * largest > max_tokens or count > (max_sentences or count):
+            is_full = count * largest > max_tokens or bool(max_sentences and count > max_sentences)
+            if not batches or is_full:
                 batches.append([])
                 largest = size
             batches[-1].append(index)

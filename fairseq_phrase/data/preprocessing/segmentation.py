@@ -78,7 +78,8 @@ class RawText:
         text, tokens = separate(segmenter, line)
         encoded = encode_sentence(parse, segmenter, tokens, text)
         subwords = encoded.subwords
-        if "".join(parse.words) != "".join(text.split()):  # the parser's words differ from the text
+        if "".join(parse.words) != "".join(text.split()):
+            # The parser's words spell another text (zu dem for zum); the subwords are compared with it.
             line = "".join(marked_words(parse)).replace("▁", " ")
             protected = protected_by(segmenter)
             subwords = [subword for subword in subwords if subword not in protected]

@@ -19,7 +19,8 @@ from fairseq_phrase.data.store.outputs import (
 )
 from fairseq_phrase.errors import UserError, file_of
 
-# Values that stop a run at lines which other values leave out. Blocks made before have no such lines.
+# With these values a run stops at lines that it leaves out with others. The blocks before it stopped have
+# no such lines, so a run with other values may use them.
 _STRICTEST = {"on_error": "stop", "strict": "True"}
 
 

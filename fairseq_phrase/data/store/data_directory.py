@@ -85,10 +85,10 @@ def refuse_unknown_words(text: str, dictionary: Dictionary) -> None:
     for first in range(0, len(reader), _SENTENCES):
         last = min(first + _SENTENCES, len(reader))
         values = reader.between(first, last)
-        slots = np.flatnonzero(values == dictionary.unk())
-        if len(slots):
+        unknown = np.flatnonzero(values == dictionary.unk())
+        if len(unknown):
             ends = reader.sizes[first:last].cumsum()
-            sentence = first + int(np.searchsorted(ends, slots[0], side="right")) + 1
+            sentence = first + int(np.searchsorted(ends, unknown[0], side="right")) + 1
             raise UserError(
                 f"--copy: sentence {sentence} of {text} has an unknown word, so the model would learn to "
                 f"write {dictionary.unk_word}: make the data again by fairseq-phrase-preprocess with "

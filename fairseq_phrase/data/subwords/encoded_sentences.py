@@ -15,12 +15,8 @@ import numpy as np
 
 from fairseq_phrase.data.subwords.protected_tokens import Segmenter, Token
 from fairseq_phrase.data.subwords.segmented_lines import SegmentedLine
-from fairseq_phrase.data.subwords.segmenters import (
-    segment_words,
-)
-from fairseq_phrase.parsers import (
-    Unparsed,
-)
+from fairseq_phrase.data.subwords.segmenters import segment_words
+from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.interfaces import flat, split_at_white_space
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.alignment import TextReader
@@ -41,7 +37,7 @@ def encode_sentence(
         return encode_words(sentence, segment_words(marked_words(sentence), segmenter))
     words, space_before = sentence.words, sentence.space_before
     slots = _slots_of(sentence, tokens, text)
-    # Words, or parts of words with a token inside.
+    # A token within a word divides it: its parts are segmented separately.
     bounds = sorted({(number, 0) for number in range(len(words) + 1)}.union(slots))
     parts = [
         ("▁" if space_before[word] and not start else "")
@@ -180,6 +176,6 @@ def encode_line(
             problem = f"its parse is not one of this text: {error}"
         else:
             return encode_words(parse, subwords).with_tokens(line.tokens), None
-    words = flat(split_at_white_space(line.text), fields)
-    encoded = encode_words(words, line.subwords_of(words.words))
+    sentence = flat(split_at_white_space(line.text), fields)
+    encoded = encode_words(sentence, line.subwords_of(sentence.words))
     return encoded.with_tokens(line.tokens), problem

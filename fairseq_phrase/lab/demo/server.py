@@ -30,7 +30,7 @@ _HEADERS = {
 }
 # Limits of a request's size, of the number of waiting requests, and of the seconds that one waits for its
 # turn and its answer.
-_MOST_BYTES, _MOST_CHARACTERS, _MOST_WORDS, _MOST_WAITING, _SECONDS = 1 << 16, 1000, 60, 8, 60
+_MOST_BYTES, _MOST_CHARACTERS, MOST_WORDS, _MOST_WAITING, SECONDS = 1 << 16, 1000, 60, 8, 60
 
 
 class Question(BaseModel):
@@ -93,13 +93,13 @@ def make_app(
         if waiting >= _MOST_WAITING:
             raise HTTPException(503, "too many sentences are waiting: try again")
         text = " ".join(question.text.split())
-        work = partial(answer, models[question.model], text, question.heads, _MOST_WORDS)
+        work = partial(answer, models[question.model], text, question.heads, MOST_WORDS)
         waiting += 1
         try:
             running = asyncio.get_running_loop().run_in_executor(worker, work)
-            return await asyncio.wait_for(running, _SECONDS)
+            return await asyncio.wait_for(running, SECONDS)
         except asyncio.TimeoutError:
-            message = f"no answer within {_SECONDS} seconds: try a shorter sentence"
+            message = f"no answer within {SECONDS} seconds: try a shorter sentence"
             raise HTTPException(503, message) from None
         except UserError as error:
             raise HTTPException(422, str(error)) from None

@@ -23,7 +23,7 @@ from fairseq_phrase.text import written_together
 MAX_WORDS = 30
 # The grammar counts as exhausted after so many consecutive sentences that are too long, or after so many
 # known texts in a row, sentences that are too long left aside.
-MAX_REPEATS = 200
+_MAX_REPEATS = 200
 MAX_TOO_LONG = 5000
 _ENDS = ("", ".conllu", ".ptb")  # of the files' names
 # Fraction of the ambiguous sentences whose second reading is also yielded.
@@ -92,7 +92,7 @@ def distinct_groups(seed: int) -> Iterator[list[ParallelSentence]]:
     grammar = Grammar(default_lexicon(), seed)
     texts: set[str] = set()
     repeats = too_long = 0
-    while repeats < MAX_REPEATS and too_long < MAX_TOO_LONG:
+    while repeats < _MAX_REPEATS and too_long < MAX_TOO_LONG:
         utterance = grammar.utterance()
         # Drawn before sentences are left out, which must not change the fraction of the others.
         wants_twin = grammar.rng.chance(BOTH_READINGS)

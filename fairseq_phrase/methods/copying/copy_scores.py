@@ -119,9 +119,7 @@ class CopySource(NamedTuple):
 class CopyScores(nn.Module):
     """Joins the scores of words with scores of source positions.
 
-    Args:
-        width: of decoder states.
-        source_width: of source states.
+    Subclasses are built with the width of decoder states and the width of source states.
     """
 
     #: Whether the scores need the decoder's attention weights.

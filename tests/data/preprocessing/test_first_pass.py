@@ -114,12 +114,12 @@ class Slow(LineParser):
 
 
 def test_a_run_with_other_weights_does_not_go_on_with_what_is_parsed(
-    treebank, monkeypatch, install_parser, interrupted, refused
+    treebank, block_lines, install_parser, interrupted, refused
 ):
-    install_parser(Slow)
-    monkeypatch.setattr(texts, "BLOCK_LINES", 10)
-    weights, out = treebank / "weights", treebank / "out"
-    monkeypatch.setattr(Slow, "files", [weights])
+    block_lines(10)
+    weights, out, parser = treebank / "weights", treebank / "out", Slow()
+    parser.files = [weights]
+    install_parser(lambda: parser)
     weights.write_text("one")
     run = ("--parser", "of-test")
     with interrupted():

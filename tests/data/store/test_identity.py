@@ -274,7 +274,7 @@ def test_a_neutral_start_overwrites_no_entry_of_the_checkpoint() -> None:
         check_identity(begun, current, "continue", Tolerance(strict=True))
 
 
-def test_a_record_of_an_earlier_version_is_completed_by_the_configuration(tmp_path) -> None:
+def test_a_record_of_an_earlier_version_is_completed_by_the_configuration() -> None:
     cfg = {
         "model": {"_name": "relation_transformer", "share_all_embeddings": True, "relation_bias": "both"},
         "task": {"_name": "syntax_translation", "langs": "de,en"},

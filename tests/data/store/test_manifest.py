@@ -376,7 +376,7 @@ def identity_of_run(arguments: str, language: str, folder: Path, monkeypatch) ->
 
 
 @pytest.mark.parametrize("option", RECORDED)
-def test_a_recorded_option_changes_its_entry(option, tmp_path, monkeypatch, capsys) -> None:
+def test_a_recorded_option_changes_its_entry(option, tmp_path, monkeypatch) -> None:
     for name in ("model", "dict"):
         (tmp_path / name).write_text("content")
     case = RECORDED[option]

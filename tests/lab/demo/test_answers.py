@@ -21,7 +21,7 @@ TAG = "<2en>"
 
 
 @pytest.fixture(params=[1, 2], ids=["data", "data in two directories"])
-def translator(request, tmp_path, monkeypatch):
+def translator(request, tmp_path):
     """A model of trees whose data have a protected token."""
     data = make_data(tmp_path / "data")
     for language in ("de", "en"):

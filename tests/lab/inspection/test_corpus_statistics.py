@@ -53,6 +53,7 @@ def counted(data_directory, **left_out):
 
 @pytest.fixture(params=[1, 7, 1 << 20])
 def statistics(data_directory, monkeypatch, request):
+    """Of a split that is read in one block or in several."""
     monkeypatch.setattr(corpus_statistics, "BLOCK_SENTENCES", request.param)
     return counted(data_directory)
 

@@ -406,7 +406,7 @@ def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monk
     probe_checkpoints(*checkpoint, tasks, **changed_options)
     assert len(trained) == 6
     stop_after(100)
-    monkeypatch.setattr("sklearn.__version__", "0.1")
+    monkeypatch.setattr("sklearn.__version__", "0.1")  # its classifiers are not those that are kept
     probe_checkpoints(*checkpoint, tasks, **changed_options)
     assert len(trained) == 6
 

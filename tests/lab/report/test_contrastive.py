@@ -127,7 +127,10 @@ def test_a_folder_without_minimal_pairs_is_refused(tmp_path):
 
 @pytest.fixture
 def scored(table, monkeypatch):
-    """Return a function that scores the pairs with options; a model's scores are its file's."""
+    """Return a function that scores the pairs with options, without a parser and fairseq-generate.
+
+    A model's scores are its file's.
+    """
     for part in ("k2", "baseline"):
         shutil.rmtree(run_of(table, part, 1) / "contrastive")
         (run_of(table, part, 1) / "average.pt").write_text(f"-0.1 {part}")

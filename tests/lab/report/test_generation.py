@@ -66,7 +66,7 @@ def test_the_log_names_batches_models_and_search(tmp_path, options, search):
 
 @pytest.mark.parametrize("options", [Tolerance(), Tolerance("tree-source", strict=True)])
 def test_the_log_names_differences_that_passed(tmp_path, caplog, options, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["fairseq-generate"])
+    monkeypatch.setattr("sys.argv", ["fairseq-generate"])  # else options are named as in Python
     trained, current = (
         Identity({"tree-source": Entry(source, source, "trees")}, where=f"{source} of {options}")
         for source in ("parse", "linear")

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from fairseq_phrase.methods.common import one_by_one
 from fairseq_phrase.methods.positions import relative_attention as module
 from fairseq_phrase.methods.positions.long_positions import FoldedPositions, folded
 from fairseq_phrase.methods.positions.relative_attention import (
@@ -168,7 +167,9 @@ def half(weights, probability, train=True):
 
 
 @pytest.mark.parametrize("dropout_p", [0.0, 0.5])
-def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p, monkeypatch):
+def test_long_sentences_are_computed_alone_and_their_weights_not_kept(
+    dropout_p, monkeypatch, alone_beyond
+):
     positions = make_positions(3, 50)
     inputs = make_inputs(3, 2, 50, 4, positions.num_rows)
     # Dropout without random numbers, as both ways draw different ones.
@@ -176,7 +177,7 @@ def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p,
     monkeypatch.setattr(module, "dropout", lambda weights, p: half(weights, p)[0] if p else weights)
     results, largest = [], []
     for limit in (50, 49):
-        monkeypatch.setattr(one_by_one, "LONG", limit)
+        alone_beyond(limit)
         saved = []
         hooks = torch.autograd.graph.saved_tensors_hooks(
             lambda x, kept=saved: kept.append(x) or x, lambda x: x
@@ -193,8 +194,8 @@ def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p,
     assert largest == [(pairs, pairs), (pairs // 3, 3 * 2 * 50 * 4)]
 
 
-def test_a_very_long_sentence_is_computed_a_few_heads_at_a_time(monkeypatch):
-    monkeypatch.setattr(one_by_one, "LONG", 399)
+def test_a_very_long_sentence_is_computed_a_few_heads_at_a_time(alone_beyond):
+    alone_beyond(399)
     positions = make_positions(2, 400)
     inputs = make_inputs(2, 3, 400, 4, positions.num_rows)
     with LargestTensor() as largest_tensor:
@@ -206,8 +207,8 @@ FEW_NEAR = {"sequential": 1, "structural": 3}
 
 
 @pytest.fixture(name="all_long")
-def _all_long(monkeypatch):
-    monkeypatch.setattr(one_by_one, "LONG", 1)
+def _all_long(alone_beyond):
+    alone_beyond(1)
 
 
 @pytest.mark.usefixtures("all_long")
@@ -269,8 +270,8 @@ def test_the_example_of_folded_positions():
     assert (fold.cells % fold.joint)[fold.near == 0].tolist() == [7]
 
 
-def test_only_positions_of_long_sentences_are_folded(monkeypatch):
-    monkeypatch.setattr(one_by_one, "LONG", 11)
+def test_only_positions_of_long_sentences_are_folded(alone_beyond):
+    alone_beyond(11)
     assert type(folded(make_positions(2, 12))) is FoldedPositions
     assert type(folded(make_positions(2, 11))) is RelativePositions
     differ = make_positions(2, 12, clips={"structural": 1})
@@ -344,7 +345,7 @@ def test_dropout_keeps_the_mean_and_is_off_outside_training(with_values):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("with_values", [True, False])
 @pytest.mark.parametrize("long", [False, True])
-def test_low_precision_is_as_exact_as_the_naive_form(long, dtype, with_values, monkeypatch):
+def test_low_precision_is_as_exact_as_the_naive_form(long, dtype, with_values, alone_beyond):
     positions = make_positions(3, 40)
     inputs = make_inputs(3, 2, 40, 16, positions.num_rows, dtype=torch.float32)
     low = [x.detach().to(dtype).requires_grad_() for x in inputs]
@@ -361,7 +362,7 @@ def test_low_precision_is_as_exact_as_the_naive_form(long, dtype, with_values, m
     exact_results = results(gathered_attention, exact)
     naive = results(gathered_attention, low)
     if long:
-        monkeypatch.setattr(one_by_one, "LONG", 1)
+        alone_beyond(1)
         positions = folded(positions)
         assert type(positions) is FoldedPositions
     actual = results(attend, low)

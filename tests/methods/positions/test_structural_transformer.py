@@ -53,6 +53,7 @@ SIZES_OF_PATHS = {"paths, too deep and too wide": (2, 2), "paths, sum, columns l
 
 @pytest.fixture(autouse=True)
 def path_sizes(request, monkeypatch):
+    """Sizes that the small trees here exceed."""
     kind = getattr(getattr(request.node, "callspec", None), "id", "")
     for name, sizes in SIZES_OF_PATHS.items():
         if name in kind:
@@ -336,7 +337,7 @@ def test_paths_are_the_branches_from_the_root_and_what_is_left_out_is_counted_on
     ]  # fmt: skip
     assert paths[1, :, 0].tolist() == [none, 0, 1, 2, 2, 2, 2]
     assert (deep, wide) == (1, 3)
-    monkeypatch.setattr(structural_transformer, "PATH_SIZES", (1, 2))
+    monkeypatch.setattr(structural_transformer, "PATH_SIZES", (1, 2))  # less than the trees here
     model, inputs = build(dictionary, structural_absolute="path"), batch(dictionary)
     for _ in range(2):
         encode(model, inputs)

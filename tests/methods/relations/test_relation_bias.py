@@ -8,7 +8,7 @@ import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.common import biased_attention, one_by_one
+from fairseq_phrase.methods.common import biased_attention
 from fairseq_phrase.methods.common.biased_attention import pair_bias
 from fairseq_phrase.methods.common.tensors import masked_keys
 from fairseq_phrase.methods.common.tree_positions import TreePositions
@@ -121,7 +121,7 @@ def test_the_bias_of_a_pair_is_the_number_of_its_kind_and_its_gradient_their_sum
 
 @pytest.mark.parametrize("kind", ["tree", "sequence", "both"])
 @pytest.mark.parametrize("labelled", [False, True], ids=["", "labels"])
-def test_attention_is_the_equation_in_loops(dictionary, kind, labelled, monkeypatch):
+def test_attention_is_the_equation_in_loops(dictionary, kind, labelled, alone_beyond):
     if labelled and kind == "sequence":
         labelled = False
     torch.manual_seed(2)
@@ -175,7 +175,7 @@ def test_attention_is_the_equation_in_loops(dictionary, kind, labelled, monkeypa
     )
     pair_relations = PairRelations(pairs, masked_keys(padding)[:, None])
     for need_weights, long in ((False, n), (False, n - 1), (True, n - 1)):
-        monkeypatch.setattr(one_by_one, "LONG", long)
+        alone_beyond(long)
         output, weights = attention(states, pair_relations, need_weights)
         assert_same(output * direction, expected_output * direction)
         actual_gradients = torch.autograd.grad((output * direction).sum(), parameters)
@@ -186,7 +186,7 @@ def test_attention_is_the_equation_in_loops(dictionary, kind, labelled, monkeypa
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_long_sentences_are_attended_to_alone_and_their_weights_not_kept(
-    dropout, dictionary, monkeypatch
+    dropout, dictionary, monkeypatch, alone_beyond
 ):
     # Dropout without random numbers, as both ways draw different ones.
     monkeypatch.setattr(biased_attention, "dropout", lambda weights, p: weights * (1 - p))
@@ -195,7 +195,7 @@ def test_long_sentences_are_attended_to_alone_and_their_weights_not_kept(
     inputs, results, largest = batch(dictionary), [], []
     pairs = inputs["src_tokens"].numel() * inputs["src_tokens"].size(1)
     for long in (100, 1):
-        monkeypatch.setattr(one_by_one, "LONG", long)
+        alone_beyond(long)
         saved_shapes = []
         with torch.autograd.graph.saved_tensors_hooks(
             lambda x, kept=saved_shapes: kept.append(x.shape) or x, lambda x: x
@@ -210,8 +210,8 @@ def test_long_sentences_are_attended_to_alone_and_their_weights_not_kept(
 
 
 @pytest.mark.parametrize("long", [100, 1])
-def test_frozen_biases_get_no_gradient_and_the_states_do(long, dictionary, monkeypatch):
-    monkeypatch.setattr(one_by_one, "LONG", long)
+def test_frozen_biases_get_no_gradient_and_the_states_do(long, dictionary, alone_beyond):
+    alone_beyond(long)
     model = build_model(NAME, dictionary, relation_bias="both")
     biases = {n: p for n, p in model.encoder.named_parameters() if n.endswith("_bias")}
     others = [p for n, p in model.encoder.named_parameters() if n not in biases]

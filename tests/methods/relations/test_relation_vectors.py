@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.common import one_by_one
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.methods.relations.relation_bias import GRAPH_RELATIONS, edge_pairs
@@ -107,7 +106,7 @@ def twin_attention(attention, states, inputs, padding, of_graph):
 @pytest.mark.parametrize(
     "options", OPTIONS, ids=lambda options: " ".join(map(str, options.values()))
 )
-def test_attention_is_the_equation_in_loops(dictionary, options, monkeypatch):
+def test_attention_is_the_equation_in_loops(dictionary, options, alone_beyond):
     inputs = batch(dictionary, left=True)
     inputs["src_words"], inputs["src_enhanced"] = graph(dictionary, left=True)
     inputs = {name: tensor[[0, 2]] for name, tensor in inputs.items()}
@@ -125,7 +124,7 @@ def test_attention_is_the_equation_in_loops(dictionary, options, monkeypatch):
     parse = ParseBatch.from_net_input({n: t for n, t in inputs.items() if n != "src_tokens"})
     structure = model.encoder.structure(inputs["src_tokens"], parse)
     for need_weights, long in ((False, 99), (False, 1), (True, 1)):
-        monkeypatch.setattr(one_by_one, "LONG", long)
+        alone_beyond(long)
         output, _ = attention(states, structure, need_weights)
         assert_same(output * direction, expected_output * direction)
         gradients = torch.autograd.grad((output * direction).sum(), parameters)
