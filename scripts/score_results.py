@@ -76,9 +76,14 @@ def program(line: str, table: Path) -> list[str]:
         SystemExit: it does not only make a report.
     """
     try:
-        words = [word.replace("$OUT", str(table)) for word in shlex.split(line)]
+        words = shlex.split(line)
     except ValueError:  # an open quotation mark
         words = []
+    # Its reports go into the restored table. Python's commands take --ou for --out, too.
+    outs = [" ".join(words[at : at + 2]) for at, word in enumerate(words) if word[:3] == "--o"]
+    if not outs or not all(re.fullmatch(r"--out \$OUT(/\w[\w.-]*)*", out) for out in outs):
+        sys.exit(f"{COMMANDS}: expected --out $OUT, or a folder in it, and not {line!r}")
+    words = [word.replace("$OUT", str(table)) for word in words]
     if words[:1] == ["bash"] and {*words[1:2]} & _TABLES.keys():
         # First: the line may have it as the value of another option.
         words[1:2] = [str(_TABLES[words[1]]), "--report-only"]

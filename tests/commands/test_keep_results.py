@@ -469,10 +469,11 @@ def test_a_link_in_an_archive_is_refused(kind, tmp_path):
     "line",
     [
         "touch victim", "bash -c 'touch victim'", "bash scripts/../victim.sh --report-only",
-        "bash scripts/test.sh $OUT/configs", "bash scripts/run_table.sh --table $OUT/configs/a.yaml",
-        "bash", "bash scripts/regex.sh '",
-        "fairseq-phrase-report --version; touch victim",
-        "fairseq-phrase-score", "'",
+        "bash scripts/test.sh $OUT/configs --out $OUT", "bash", "bash scripts/regex.sh '",
+        "bash scripts/run_table.sh --table $OUT/configs/a.yaml --out $OUT",
+        "fairseq-phrase-report --version; touch victim", "fairseq-phrase-score --out $OUT", "'",
+        "bash scripts/regex.sh", "bash scripts/regex.sh --out victim",
+        "fairseq-phrase-report rows --out $OUT/../victim --out $OUT", "fairseq-phrase-report --ou=victim",
     ],
 )  # fmt: skip
 def test_only_commands_that_make_reports_run(line, small_table, tmp_path, capfd, monkeypatch):
@@ -482,7 +483,7 @@ def test_only_commands_that_make_reports_run(line, small_table, tmp_path, capfd,
     with pytest.raises(SystemExit):
         score(results, tmp_path / "work", [line], None)
     assert not (tmp_path / "victim").exists()
-    words = program("bash scripts/regex.sh --out --report-only", tmp_path)
+    words = program("bash scripts/regex.sh --data --report-only --out $OUT", tmp_path)
     assert words[1:3] == [str(REPOSITORY / "scripts/regex.sh"), "--report-only"]
     assert "fairseq-phrase 0" not in capfd.readouterr().out
 
@@ -519,7 +520,7 @@ def test_a_table_is_restored_whole_to_be_scored_and_its_mark_depends_on_every_fi
 ):
     results = tmp_path / "kept" / "small"
     replace_table(small_table, results)
-    score(results, tmp_path / "work", ["fairseq-phrase-report --version"] * 2, None)
+    score(results, tmp_path / "work", ["fairseq-phrase-report --version --out $OUT"] * 2, None)
     assert (tmp_path / "work" / "configs" / "k2.yaml").read_text() == "{}\n"
     assert capfd.readouterr().out.count("fairseq-phrase ") == 2
     marks = {digest(results)}
