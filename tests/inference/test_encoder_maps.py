@@ -17,7 +17,7 @@ from fairseq_phrase.inference.encoder_maps import (
 from fairseq_phrase.inference.source_sentence import SourceSentence
 from fairseq_phrase.lab.pictures.figures import save
 from fairseq_phrase.lab.pictures.heat_maps import draw_attention, plot_attention
-from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.methods.common.tree_positions import TreePositions
 from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
 from tests.support import structural_models as structural
 from tests.support import tree_models as tree
@@ -84,11 +84,9 @@ def test_relative_positions_are_drawn_beside_the_attention(dictionary):
     assert [panel.is_attention for panel in picture.panels] == [False, False, True]
     order = np.arange(len(picture.labels))
     assert np.array_equal(in_sentence.values, np.clip(order[:, None] - order, -2, 2))
-    positions = model.encoder.find_tree(
-        inputs["src_tokens"],
-        ParseBatch({name: inputs[f"src_{name}"] for name in ("words", "heads")}),
-    )
-    expected = positions.relative("edge")[0].numpy()
+    is_padding = inputs["src_tokens"].eq(dictionary.pad())
+    tree_positions = TreePositions(inputs["src_words"], inputs["src_heads"], is_padding)
+    expected = tree_positions.relative("edge")[0].numpy()
     assert np.array_equal(in_tree.values, np.clip(expected, -16, 16))
     _, maps = model.encoder.attention_maps(**inputs)
     np.testing.assert_allclose(attention.values, maps[0]["all nodes"][0, 1].detach(), rtol=1e-5)
