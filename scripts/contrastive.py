@@ -38,6 +38,7 @@ from fairseq_phrase.lab.report.runs import find_runs
 from fairseq_phrase.text import digest_of, read_lines
 
 _KEY = "key.json"
+METHODS = Path(__file__).resolve().parents[1] / "examples/methods"
 _NUMBERED = re.compile(r"([A-Z])-(\d+)(?=\t)")  # the beginning of a line of fairseq-generate's
 
 
@@ -157,8 +158,9 @@ def score(run: Path, parts: list[Part], args: argparse.Namespace, key: dict[str,
     folder.mkdir(exist_ok=True)
     write_atomically(folder / _KEY, as_bytes(key))
     command = [
-        "fairseq-generate", args.work / "pairs-bin", "--user-dir", "fairseq_phrase", "--task",
-        "syntax_translation", "--path", checkpoint, "--gen-subset", "test", "--score-reference",
+        # The folder also registers what --user-dir fairseq_phrase does; rows may be of its methods.
+        "fairseq-generate", args.work / "pairs-bin", "--user-dir", METHODS,
+        "--task", "syntax_translation", "--path", checkpoint, "--gen-subset", "test", "--score-reference",
         "--max-tokens", args.max_tokens, *args.generate_flags.split(),
     ]  # fmt: skip
     threads = {"OMP_NUM_THREADS": str(max(1, num_cores() // args.jobs))}

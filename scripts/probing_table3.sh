@@ -104,7 +104,8 @@ if ! compgen -G "$TASKS/top_constituents*.txt*" >/dev/null; then # SentEval has 
 fi
 
 say "Probing ($OUT)"
-run fairseq-phrase-probe --path "${CHECKPOINTS[@]}" --names "${NAMES[@]}" --tasks "${FOLDERS[@]}" \
+# Rows may be of methods.
+run fairseq-phrase-probe --user-dir examples/methods --path "${CHECKPOINTS[@]}" --names "${NAMES[@]}" --tasks "${FOLDERS[@]}" \
     --layer all --detokenize en --data "$TABLE/data-bin" --source-parser "$PARSER" --workers "$JOBS" \
     ${MAX_SENTENCES:+--max-sentences "$MAX_SENTENCES"} $PROBE_FLAGS --out "$OUT"
 

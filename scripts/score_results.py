@@ -28,6 +28,8 @@ from keep_results import ENCRYPTED, keep, write
 from restore_results import RESTORED, digest, restore_table
 
 COMMANDS = "reports.txt"
+#: Options of fairseq-phrase-report that run nothing: measures may be functions, programs and pipelines.
+_OF_REPORT = {"--out", "--reference", "--source", "--titles", "--baseline", "--trials", "--version"}
 #: The tables' scripts, which know --report-only. Others run tests, of any folder, or read any table.
 _TABLES = {
     f"scripts/{path.name}": path
@@ -87,9 +89,10 @@ def program(line: str, table: Path) -> list[str]:
     if words[:1] == ["bash"] and {*words[1:2]} & _TABLES.keys():
         # First: the line may have it as the value of another option.
         words[1:2] = [str(_TABLES[words[1]]), "--report-only"]
-    elif words[:1] != ["fairseq-phrase-report"]:
+    elif words[:1] != ["fairseq-phrase-report"] or {w for w in words if w[:1] == "-"} - _OF_REPORT:
         sys.exit(
-            f"{COMMANDS}: expected bash scripts/TABLE.sh … or fairseq-phrase-report …, and not {line!r}"
+            f"{COMMANDS}: expected bash scripts/TABLE.sh … or fairseq-phrase-report … with "
+            f"{', '.join(sorted(_OF_REPORT))}, and not {line!r}"
         )
     return words
 
@@ -152,7 +155,7 @@ def main() -> None:
         if (results / ENCRYPTED).is_file() and args.password is None:
             print(f"{results}: left out; its translations are encrypted (--password)")
             continue
-        table = args.work / results.name
+        table = args.work.resolve() / results.name
         score(results, table, lines, args.password)
         if args.keep:
             keep_reports(table, results)

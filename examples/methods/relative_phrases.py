@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.encoder_method import option, register_encoder
 from fairseq_phrase.methods.phrases import phrase_transformer as phrases
 from fairseq_phrase.methods.positions.relative_attention import RelativeAttention
@@ -14,8 +15,14 @@ from fairseq_phrase.methods.positions.relative_positions import RelativePosition
 
 
 @dataclass
-class RelativePhraseOptions(phrases.PhraseOptions):
+class Options(phrases.PhraseOptions):
     relative_clip: int = option(16, "largest relative position; larger ones are clipped")
+
+
+def check(cfg):
+    phrases.check(cfg)
+    if cfg.relative_clip < 1:
+        raise UserError(f"--relative-clip {cfg.relative_clip}: expected 1 or more")
 
 
 class NodeAttention(RelativeAttention):
@@ -43,10 +50,7 @@ class RelativePhraseLayer(RelativeNodes, phrases.PhraseEncoderLayer): ...
 
 
 @register_encoder(
-    "relative_phrases",
-    options=RelativePhraseOptions,
-    check=phrases.check,
-    parse_fields=phrases.parse_fields,
+    "relative_phrases", options=Options, check=check, parse_fields=phrases.parse_fields
 )
 class RelativePhraseEncoder(phrases.PhraseEncoder):
     layer_class, token_layer_class = RelativePhraseLayer, RelativeNodeLayer

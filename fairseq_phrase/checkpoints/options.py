@@ -27,6 +27,7 @@ from fairseq_phrase.data.store.identity import OF_DECODER, UNKNOWN, Entry, match
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.config import FlatTransformerConfig, nested_config
 from fairseq_phrase.methods.encoder_method import ENCODERS, EncoderMethod
+from fairseq_phrase.models.named_encoder import LOST_OPTIONS
 
 #: Options of development versions that were removed, and the value that models have today.
 REMOVED_OPTIONS: dict[str, Any] = {
@@ -60,10 +61,6 @@ REMOVED_OPTIONS: dict[str, Any] = {
     "tree_regularization_layer": 0,
     "window_size": 10,
 }
-#: Those that only phrase_transformer lost. A labeller or pretrainer has the options of all encoders.
-REMOVED_OF_PHRASES = {
-    "no_sequential_absolute", "sequential_relative", "structural_absolute", "structural_relative",
-}  # fmt: skip
 
 
 def sections_of(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -273,8 +270,7 @@ def check_removed_options(state: Mapping[str, Any], path: str | Path) -> None:
         values = plain_options(sections.get(part))
         kind = registry.get(str(values.get("_name")))
         existing = {option.name for option in fields(kind)} if kind else values.keys()
-        if values.get("encoder") == "phrase_transformer":
-            existing = existing - REMOVED_OF_PHRASES
+        existing = existing - LOST_OPTIONS.get(str(values.get("encoder")), set())
         for name in (values.keys() & REMOVED_OPTIONS.keys()) - existing:
             if str(values[name]) != str(REMOVED_OPTIONS[name]):
                 raise UserError(

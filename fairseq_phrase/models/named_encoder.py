@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
 
 logger = logging.getLogger(__name__)
+#: Options of other encoders that an encoder had once: a checkpoint that records one is of another model.
+LOST_OPTIONS = {
+    "phrase_transformer": {
+        "no_sequential_absolute", "sequential_relative", "structural_absolute", "structural_relative",
+    },
+}  # fmt: skip
 Model = TypeVar("Model", bound="type[NamedEncoderModel]")
 
 
@@ -110,6 +116,9 @@ def report_other_encoders(cfg: Any, encoder: str) -> None:
 
     Args:
         encoder: the name of the encoder, also of one that is not registered.
+
+    Raises:
+        UserError: the encoder had such an option once.
     """
     of_encoder = (
         {option.name for option in ENCODERS[encoder].options} if encoder in ENCODERS else ()
@@ -121,6 +130,8 @@ def report_other_encoders(cfg: Any, encoder: str) -> None:
         if option.name not in of_encoder
         and vars(cfg).get(option.name, option.default) != option.default
     }
+    if lost := changed & {f"--{name.replace('_', '-')}" for name in LOST_OPTIONS.get(encoder, ())}:
+        raise UserError(f"--encoder {encoder} lost {', '.join(sorted(lost))}: leave it out")
     if changed:
         logger.warning(
             "--encoder %s does not have these options, so they have no effect: %s",

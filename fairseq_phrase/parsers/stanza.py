@@ -114,8 +114,10 @@ def _require(
 
 def _command(language: str, folder: Path) -> str:
     # Quoted for a shell: a stranger's data may name the language.
-    arguments = f"{json.dumps(language)}, model_dir={json.dumps(str(folder))}"
-    return f"python -c {shlex.quote(f'import stanza; stanza.download({arguments})')}"
+    name, model_dir = (json.dumps(text, ensure_ascii=False) for text in (language, str(folder)))
+    return (
+        f"python -c {shlex.quote(f'import stanza; stanza.download({name}, model_dir={model_dir})')}"
+    )
 
 
 # The dependency parser scores every pair of words with every relation: a thousand words take some

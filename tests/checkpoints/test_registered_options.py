@@ -16,6 +16,7 @@ from fairseq_phrase.checkpoints.pretrained import take_options
 from fairseq_phrase.data.store.identity import Entry, Identity, differences
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import new_folder, read_bundle, write_bundle
+from fairseq_phrase.models.named_encoder import report_other_encoders
 from tests.support.phrase_models import PhraseTransformerConfig
 from tests.support.small_checkpoints import make_checkpoint, make_data
 
@@ -180,3 +181,5 @@ def test_a_labeller_with_an_option_that_its_encoder_lost_is_refused():
         complete_options({"cfg": OmegaConf.create({"model": values})}, "a.pt")
     values["encoder"] = "structural_transformer"
     complete_options({"cfg": OmegaConf.create({"model": values})}, "a.pt")
+    with pytest.raises(UserError, match=r"--encoder phrase_transformer lost --sequential-relative"):
+        report_other_encoders(Namespace(sequential_relative=True), "phrase_transformer")

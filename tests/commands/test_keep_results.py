@@ -468,11 +468,12 @@ def test_a_link_in_an_archive_is_refused(kind, tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        "touch victim", "bash -c 'touch victim'", "bash scripts/../victim.sh --report-only",
-        "bash scripts/test.sh $OUT/configs --out $OUT", "bash", "bash scripts/regex.sh '",
-        "bash scripts/run_table.sh --table $OUT/configs/a.yaml --out $OUT",
-        "fairseq-phrase-report --version; touch victim", "fairseq-phrase-score --out $OUT", "'",
-        "bash scripts/regex.sh", "bash scripts/regex.sh --out victim",
+        "touch victim --out $OUT", "bash -c 'touch victim' --out $OUT", "bash --out $OUT",
+        "bash scripts/../victim.sh --out $OUT", "bash scripts/test.sh $OUT/configs --out $OUT",
+        "bash scripts/run_table.sh --table $OUT/configs/a.yaml --out $OUT", "bash scripts/regex.sh '",
+        "fairseq-phrase-report --version; touch victim --out $OUT", "'", "bash scripts/regex.sh",
+        "fairseq-phrase-report rows --metric errant:a@$OUT/pipeline --out $OUT",
+        "fairseq-phrase-score --out $OUT", "bash scripts/regex.sh --out victim",
         "fairseq-phrase-report rows --out $OUT/../victim --out $OUT", "fairseq-phrase-report --ou=victim",
     ],
 )  # fmt: skip
@@ -480,12 +481,19 @@ def test_only_commands_that_make_reports_run(line, small_table, tmp_path, capfd,
     results = tmp_path / "kept" / "small"
     replace_table(small_table, results)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit, match=r"reports\.txt: expected "):
         score(results, tmp_path / "work", [line], None)
+    # No shell reads a line that is allowed, either.
+    score(
+        results,
+        tmp_path / "work",
+        ["fairseq-phrase-report --version --out $OUT ; touch victim"],
+        None,
+    )
     assert not (tmp_path / "victim").exists()
     words = program("bash scripts/regex.sh --data --report-only --out $OUT", tmp_path)
     assert words[1:3] == [str(REPOSITORY / "scripts/regex.sh"), "--report-only"]
-    assert "fairseq-phrase 0" not in capfd.readouterr().out
+    assert capfd.readouterr().out.count("fairseq-phrase 0") == 1
 
 
 @pytest.fixture

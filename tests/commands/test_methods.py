@@ -12,7 +12,7 @@ USER = ["--user-dir", str(REPOSITORY / "examples/methods"), "--task", "syntax_tr
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("name", ["depgcn", "ape", "saft", "wire"])
+@pytest.mark.parametrize("name", ["depgcn", "ape", "relative_phrases", "saft", "wire"])
 def test_a_method_trains_and_translates(name, data_directory, tmp_path):
     (tmp_path / "data-bin").mkdir()
     (tmp_path / "data-bin" / "multi30k.de-en").symlink_to(data_directory)

@@ -21,7 +21,7 @@ from tests.twins.dependency import edges_between
 FOLDER = REPOSITORY / "examples/methods"
 NAMES = ("ape", "depgcn", "relative_phrases", "saft", "wire")
 SHARED = ("spectral", "transformed_attention")
-MOST_LINES = 60
+MOST_LINES = 64
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -194,9 +194,10 @@ def test_the_gcn_has_means_over_heads_and_dependents():
 
 
 def test_relative_positions_of_phrases_are_those_of_their_first_tokens():
-    options = {"phrase_max_length": 3, "relative_clip": 2}
+    options = {"phrase_max_length": 3, "relative_clip": 2, "phrase_layers": "2-2"}
     encoder, structure, _ = structure_of("relative_phrases", **options)
-    attention, num_nodes = encoder.layers[0].self_attn, structure.num_nodes
+    attention, num_nodes = encoder.layers[1].self_attn, structure.num_nodes
+    assert type(encoder.layers[0].self_attn) is type(attention), "in layers without phrases, too"
     torch.manual_seed(0)
     states = torch.randn(2, num_nodes, 16, dtype=torch.double)
     output, _ = attention(states, structure)

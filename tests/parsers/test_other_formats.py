@@ -54,6 +54,7 @@ FORMATS = {
     "CoNLL-2003 without its first line": ["Bonn NNP B-NP B-LOC"],
     "the Sinica Treebank": ["#9:1..[42] S(agent:NP(Head:N:我們)|Head:V:教)#。(PERIODCATEGORY)"],
     "tagged text of the Penn Treebank (.pos)": ["=" * 38, "", "[ Ja/UH ]"],
+    "tagged text of the Penn Treebank (.pos) on one line": ["[ '80s/NNS ]", "[ 61/CD years/NNS ]"],
     "Stanza's JSON on one line": ['[[{"id": 1, "text": "sentences", "upos": "X"}]]'],
     "Stanza's JSON": [
         "[",

@@ -10,7 +10,7 @@ import pytest
 from fairseq_phrase.cli.synthetic import main
 from fairseq_phrase.lab.synthetic import corpus, english, generate
 from fairseq_phrase.lab.synthetic.corpus import conllu
-from fairseq_phrase.lab.synthetic.grammar import is_clear_relative
+from fairseq_phrase.lab.synthetic.grammar import Grammar, is_clear_relative
 from fairseq_phrase.lab.synthetic.lexicon import DEFINITE, default_lexicon
 from fairseq_phrase.lab.synthetic.meaning import PRONOUNS, Event, Name, Oblique, Pair, Thing
 from fairseq_phrase.lab.synthetic.rules import arrange
@@ -235,6 +235,14 @@ def test_an_english_particle_precedes_a_heavy_object_and_follows_another():
         words = read_off(english.clause(event)).words
         particle = words.index(verb.english_particle)
         assert particle == (2 if entity in heavy else len(words) - 1)
+
+
+def test_the_sentences_end_where_the_grammar_repeats_itself(monkeypatch):
+    same = Grammar(default_lexicon(), 1).utterance()
+    monkeypatch.setattr(
+        Grammar, "utterance", lambda _: same
+    )  # the whole grammar hardly repeats itself
+    assert len([*corpus.distinct_groups(1)]) == 1
 
 
 def test_the_command_writes_every_file_and_nothing_else(tmp_path):
