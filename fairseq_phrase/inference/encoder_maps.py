@@ -119,9 +119,10 @@ def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttentio
     attending = next(iter(layers[0].values())).size(-1)
     labels, indices, other_kind = _nodes(model.encoder, structure, sentence, attending)
     pairs: tuple[Any, ...] = np.ix_(indices, indices)  # without padding
+    of_nodes = (..., *pairs)
     weights = {
         # (layers, heads, nodes, nodes)
-        block: torch.stack([maps[block][0] for maps in layers]).float().cpu().numpy()[(..., *pairs)]
+        block: torch.stack([maps[block][0] for maps in layers]).float().cpu().numpy()[of_nodes]
         for block in layers[0]
     }
     relative = getattr(structure, "relative", None)
