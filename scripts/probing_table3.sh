@@ -105,9 +105,10 @@ fi
 
 say "Probing ($OUT)"
 # Rows may be of methods.
-run fairseq-phrase-probe --user-dir examples/methods --path "${CHECKPOINTS[@]}" --names "${NAMES[@]}" --tasks "${FOLDERS[@]}" \
+run fairseq-phrase-probe --path "${CHECKPOINTS[@]}" --names "${NAMES[@]}" --tasks "${FOLDERS[@]}" \
     --layer all --detokenize en --data "$TABLE/data-bin" --source-parser "$PARSER" --workers "$JOBS" \
-    ${MAX_SENTENCES:+--max-sentences "$MAX_SENTENCES"} $PROBE_FLAGS --out "$OUT"
+    ${MAX_SENTENCES:+--max-sentences "$MAX_SENTENCES"} $PROBE_FLAGS --user-dir examples/methods \
+    --out "$OUT"
 
 say "Table 3 of the paper: averages of SentEval's tasks, Transformer-Base trained on WMT14 English-German"
 cat <<'END'
