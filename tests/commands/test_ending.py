@@ -37,6 +37,26 @@ sys.modules["in use"] = Cycle()
 sys.stdout.write("the last words")
 """
 
+#: A training that stops within an epoch, while fairseq's thread makes the next batches by torch.
+BATCHES = """
+import torch
+from fairseq.data.iterators import BufferedIterator
+from fairseq_phrase.repairs.ending import end_quickly
+
+class Batches:
+    def __len__(self):
+        return 10**6
+
+    def __iter__(self):
+        for number in range(len(self)):
+            for _ in range(100):
+                torch.randn(50, 50).sum()
+            yield number
+
+end_quickly()
+print(next(BufferedIterator(10**6, Batches())))
+"""
+
 #: As fairseq's iterators: a worker lives as long as its loader, which is in a cycle.
 WORKERS = """
 from multiprocessing.process import BaseProcess
@@ -102,3 +122,9 @@ def test_no_worker_of_a_data_loader_is_waited_for_in_vain():
     ended = python(WORKERS)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert set(ended.stdout.split("\n")) <= {"ended", ""}
+
+
+def test_a_thread_that_makes_batches_aborts_no_finished_training():
+    ended = python(BATCHES)
+    assert (ended.returncode, ended.stdout) == (0, "0\n"), ended.stderr
+    assert python(BATCHES.replace("end_quickly()\n", "")).returncode < 0
