@@ -30,10 +30,11 @@ def end_quickly() -> None:
 
 
 def _stop_making_batches() -> None:
-    iterators = sys.modules.get("fairseq.data.iterators")
+    if (iterators := sys.modules.get("fairseq.data.iterators")) is None:
+        return
     until = time.monotonic() + _MOST_SECONDS
     for thread in threading.enumerate():
-        if iterators is None or not isinstance(thread, iterators.BackgroundConsumer):
+        if not isinstance(thread, iterators.BackgroundConsumer):
             continue
         thread._max_len = 0  # it ends after the batch that it is making, if its queue has room
         while thread.is_alive() and time.monotonic() < until:

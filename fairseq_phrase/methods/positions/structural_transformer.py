@@ -220,20 +220,23 @@ class StructuralEncoder(SyntaxEncoder):
         super().__init__(cfg, dictionary, embed_tokens)
         if cfg.no_sequential_absolute:
             self.embed_positions = None
+        self._warned = False
+        fusion = None if self.embed_positions is None else cfg.structural_fusion
         self.depth_encoding: DepthEncoding | None = None
         if cfg.structural_absolute:
             self.depth_encoding = DepthEncoding(
                 embed_tokens.embedding_dim,
                 cfg.max_source_positions,
-                fusion=None if self.embed_positions is None else cfg.structural_fusion,
+                fusion=fusion,
                 neutral=cfg.neutral_start,
             )
-        self._warned = False
-        if cfg.structural_absolute == "path":
+        if (
+            cfg.structural_absolute == "path"
+        ):  # after depths', for the random numbers of kept results
             self.depth_encoding = PathEncoding(
                 embed_tokens.embedding_dim,
                 *path_sizes(cfg.encoder.embed_dim),
-                fusion=None if self.embed_positions is None else cfg.structural_fusion,
+                fusion=fusion,
                 neutral=cfg.neutral_start,
             )
 

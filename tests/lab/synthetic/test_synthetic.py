@@ -239,9 +239,8 @@ def test_an_english_particle_precedes_a_heavy_object_and_follows_another():
 
 def test_the_sentences_end_where_the_grammar_repeats_itself(monkeypatch):
     same = Grammar(default_lexicon(), 1).utterance()
-    monkeypatch.setattr(
-        Grammar, "utterance", lambda _: same
-    )  # the whole grammar hardly repeats itself
+    # The whole grammar hardly repeats itself.
+    monkeypatch.setattr(Grammar, "utterance", lambda _: same)
     assert len([*corpus.distinct_groups(1)]) == 1
 
 
