@@ -10,8 +10,8 @@
 
 GIVEN_PYTHON=${PYTHON:-} PYTHON=${PYTHON:-python3}
 TORCH=${TORCH:-torch==2.13.0}
-SCRIPT=scripts/$(basename "$0") ARGUMENTS=("$@") SETTINGS=
-for name in "${!FAIRSEQ_PHRASE_@}"; do SETTINGS+="$name=$(printf %q "${!name}") "; done
+SCRIPT=scripts/$(basename "$0") ARGUMENTS=("$@") ENVIRONMENT=
+for name in "${!FAIRSEQ_PHRASE_@}"; do ENVIRONMENT+="$name=$(printf %q "${!name}") "; done
 
 # A locale decides what [A-Z] and ${name^^} mean: a Turkish I is in no range.
 export LC_ALL=C.UTF-8
@@ -26,7 +26,7 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 # nproc alone prints OMP_NUM_THREADS if it is set, as clusters do.
 cores() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }
 trap 'printf "\nStopped. What is finished is kept; to go on from there:\n    %sbash %s\n" \
-    "$SETTINGS" "$SCRIPT${ARGUMENTS:+$(printf " %q" "${ARGUMENTS[@]}")}" >&2; exit 130' INT
+    "$ENVIRONMENT" "$SCRIPT${ARGUMENTS:+$(printf " %q" "${ARGUMENTS[@]}")}" >&2; exit 130' INT
 
 # In a log, progress bars write one line per minute.
 [ -t 2 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-60} TQDM_MAXINTERVAL=${TQDM_MAXINTERVAL:-60}
@@ -46,7 +46,7 @@ make_file() {
     [ ! -e "$file" ] || return 0
     [ -z "$DRY_RUN" ] || { echo "$(run "$@")>$(printf %q "$file")"; return; }
     mkdir -p "$(dirname "$file")"
-    "$@" >"$file.partial" && mv "$file.partial" "$file"
+    "$@" >"$file.$$.partial" && mv -f "$file.$$.partial" "$file" # scripts may share a folder
 }
 
 # step TITLE COMMAND...: run it and print only the title; in a dry run, print the command.

@@ -15,12 +15,15 @@
 #   --trees parsed|adapted  of SLOG: parsed by the parser as it is, or adapted: by a spaCy parser that is first trained
 #                           further on trees of 1,500 training pairs, see scripts/slog_trees.py (parsed)
 #   --data DIR              its files, see scripts/logical_forms.py (FAIRSEQ_PHRASE_DATA/slog or scan, or a download)
-CORPUS=slog SPLIT=simple TREES=parsed
+CORPUS=slog SPLIT='' TREES=parsed
+
+defaults() { CHOSEN_SPLIT=$SPLIT SPLIT=${SPLIT:-simple}; }
 
 choose() {
     WHAT=$CORPUS
     [ "$CORPUS" = slog ] || WHAT+=.$SPLIT FILES+=(configs/tables/compositional.scan.yaml)
     [ "$TREES" = parsed ] || WHAT+=.$TREES
+    [[ $CORPUS = scan || -z $CHOSEN_SPLIT ]] || die "--split $SPLIT is for --corpus scan"
     [ "$CORPUS.$TREES" != scan.adapted ] || die "--trees adapted is for --corpus slog: other forms tell no trees"
 }
 

@@ -56,15 +56,19 @@ keep_texts() {
     CORPORA=()
 }
 
-# has_corpus NAME FOLDER: whether the folder has all files of a corpus in scripts/corpora.txt, .gz too.
+# has_corpus NAME FOLDER: whether the folder has all files of a corpus in scripts/corpora.txt, with or without .gz.
 # The user's folder may lack files that are marked "further".
 has_corpus() {
-    local sum file url further
+    local sum file url further name
     [ -d "$2" ] || return 1
     while read -r sum file url further; do
-        [[ $further || $file != "$1"/* || -e $2/${file#"$1"/} || -e $2/${file#"$1"/}.gz ]] || return 1
+        name=$2/${file#"$1"/}
+        [[ $further || $file != "$1"/* || -e $name || -e $name.gz || -e ${name%.gz} ]] || return 1
     done <scripts/corpora.txt
 }
+
+# packed FILE: print FILE, or FILE.gz if that is there.
+packed() { if [ -e "$1.gz" ]; then echo "$1.gz"; else echo "$1"; fi; }
 
 # lack MESSAGE: stop, because a text is missing. A dry run prints the message and continues.
 lack() {

@@ -89,13 +89,23 @@ sys.exit(not Path(DEFAULT_MODEL_DIR, sys.argv[1], "constituency").is_dir())' "$S
 # find_constituents: set PARSER, and CONSTITUENTS to the source from which preprocessing takes them.
 find_constituents() {
     CONSTITUENTS=from-dependencies PARSER=${FAIRSEQ_PHRASE_PARSER:-}
-    if [ -z "$PARSER" ]; then
+    if [ -z "$PARSER$REPORT_ONLY" ]; then
         if has_stanza_constituents; then PARSER=stanza:$SOURCE; else find_parser "$SOURCE"; fi
     fi
     case "$PARSER" in
         none) die "trees need a parser: FAIRSEQ_PHRASE_PARSER=stanza:$SOURCE, or spacy:MODEL" ;;
         stanza:* | ptb | corenlp*) CONSTITUENTS=parser ;;
     esac
+}
+
+# name_trees DATA: print for the caption whose constituents the data have.
+name_trees() {
+    if [ -e "$1/syntax.$SOURCE.json" ]; then
+        sed -n 's/^  "parser": "\(.*\)",$/, trees of \1/p; s/^  "constituents": "\(.*\)",$/, constituents \1/p' \
+            "$1/syntax.$SOURCE.json" | tr -d '\n'
+    elif [ -z "$REPORT_ONLY" ]; then
+        echo ", trees of $PARSER, constituents $CONSTITUENTS"
+    fi
 }
 
 say "Data"
@@ -135,10 +145,8 @@ for FRACTION in ${FRACTIONS//,/ }; do
     # An epoch of a K-th has a K-th of an epoch's updates: checkpoints are equally many updates apart.
     train_rows "$FOLDER/data-bin" "$FOLDER/rows" "--save-interval $PART --validate-interval $PART"
 
-    REFERENCE=$TEST.$TARGET
-    [ -e "$REFERENCE" ] || [ -n "$DRY_RUN" ] || REFERENCE=$REFERENCE.gz
-    report "$FOLDER/rows" "$FOLDER/report" test "$REFERENCE" \
-        "$WHAT, $FRACTION of the training data, constituents of $PARSER ($CONSTITUENTS)" "${MEASURED[@]}"
+    report "$FOLDER/rows" "$FOLDER/report" test "$(packed "$TEST.$TARGET")" \
+        "$WHAT, $FRACTION of the training data$(name_trees "$FOLDER/data-bin")" "${MEASURED[@]}"
     CURVE+=("$FRACTION=$FOLDER/report")
 done
 if [ "${#CURVE[@]}" -gt 1 ] && [ -z "$DATA_ONLY" ]; then

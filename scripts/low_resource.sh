@@ -18,16 +18,17 @@
 #   --vocab-size N          subwords of both languages together (2000; en-tr 1000, of so few words)
 DIRECTION=de-en TRAIN_SIZE=3000 DICTIONARY='' VOCAB_SIZE=''
 
+defaults() {
+    [ -n "$VOCAB_SIZE" ] || { VOCAB_SIZE=2000; [ "$DIRECTION" != en-tr ] || VOCAB_SIZE=1000; }
+}
+
 choose() {
     [[ -z $DICTIONARY || -e $DICTIONARY ]] || lack "--dictionary $DICTIONARY: there is no such file"
     CORPUS=tatoeba WHAT='Tatoeba de-en, Ding' KIND=ding PACKED=trans-de-en_1.9-6_all.deb FILE=usr/share/trans/de-en
     if [ "$DIRECTION" = en-tr ]; then
-        VOCAB_SIZE=${VOCAB_SIZE:-1000}
         CORPUS=treebanks/atis_en_tr WHAT='UD ATIS en-tr, FreeDict' KIND=freedict
         PACKED=dict-freedict-eng-tur_2022.04.21-1_all.deb FILE=usr/share/dictd/freedict-eng-tur.dict.dz
     fi
-    VOCAB_SIZE=${VOCAB_SIZE:-2000}
-    SETTINGS="direction=$DIRECTION train-size=$TRAIN_SIZE dictionary=$DICTIONARY vocab-size=$VOCAB_SIZE"
     WHAT="Little text and a dictionary: $WHAT, $TRAIN_LINES pairs"
 }
 
@@ -65,8 +66,11 @@ own_make_data() {
     make_file "$OUT/raw/dict.txt" cat "$OUT/data-bin/dict.$SOURCE.txt"
     for name in entries glosses keyed shuffled other; do
         text=$OUT/raw/$name
-        [ -e "$text/test.$TARGET" ] || run python scripts/glosses.py append "$RAW"/{train,valid,test}."$SOURCE" \
-            --dictionary "$TRANSLATIONS" --ranked-by "$TRAIN.$TARGET" --variant "$name" --out "$text"
+        if ! made_once "$text/test.$TARGET" "$text" --dictionary "$TRANSLATIONS"; then
+            run python scripts/glosses.py append "$RAW"/{train,valid,test}."$SOURCE" --dictionary "$TRANSLATIONS" \
+                --ranked-by "$TRAIN.$TARGET" --variant "$name" --out "$text"
+            record "$text" --dictionary "$TRANSLATIONS"
+        fi
         preprocess "$OUT/data-bin.$name" --trainpref "$text/train" --validpref "$text/valid" --testpref "$text/test" \
             --joined-dictionary --sentencepiece-model "$OUT/data-bin/spm.model" --srcdict "$OUT/raw/dict.txt" \
             --parser "conllu:surface$([ "$name" = entries ] || echo ,enhanced)"
@@ -74,8 +78,8 @@ own_make_data() {
 }
 
 own_make_reports() {
-    # Kept results have the scores without the trees.
-    [[ -n $REPORT_ONLY && ! -e $TEST.$SOURCE.conllu ]] || run python scripts/glosses.py score "$OUT/rows" \
+    # Kept results have the scores without the trees and the dictionary.
+    [[ -n $REPORT_ONLY && ! ( -e $TEST.$SOURCE.conllu && -e $TRANSLATIONS ) ]] || run python scripts/glosses.py score "$OUT/rows" \
         "$TRAIN.$SOURCE" "$TEST.$SOURCE" --reference "$TEST.$TARGET" --dictionary "$TRANSLATIONS"
     make_reports
 }

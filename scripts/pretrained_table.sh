@@ -81,12 +81,12 @@ translation() {
     local SUBSETS=test JOINED REFERENCES=() TRAIN SETS number
     need_corpus multi30k
     TRAIN=$FOUND/train TEST=$FOUND/test_2016_flickr
-    JOINED=$TEST REFERENCES=("test=$TEST.de.gz")
+    JOINED=$TEST REFERENCES=("test=$(packed "$TEST.de")")
     find_tests "$OUT/translation/data-bin" "$FOUND" \
         test_2016_flickr test_2017_flickr test_2017_mscoco test_2018_flickr
     for number in $(seq 1 $((${#SETS[@]} - 1))); do
         SUBSETS+=,test$number JOINED+=,$FOUND/${SETS[number]}
-        REFERENCES+=(--reference "test$number=$FOUND/${SETS[number]}.de.gz")
+        REFERENCES+=(--reference "test$number=$(packed "$FOUND/${SETS[number]}.de")")
     done
     slice_text
     preprocess "$OUT/translation/data-bin" --trainpref "$TRAIN" --validpref "$FOUND/val" --testpref "$JOINED" \

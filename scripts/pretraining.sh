@@ -139,7 +139,7 @@ translation() {
         with_subwords "$folder/data-bin" "$train" "$DEV" "$TEST" --tgtdict "$WHOLE/dict.$TARGET.txt"
         # An epoch of a K-th has a K-th of an epoch's updates.
         train_rows "$folder/data-bin" "$folder/rows" "--save-interval $part --validate-interval $part"
-        report "$folder/rows" "$folder/report" test "$TEST.$TARGET.gz" \
+        report "$folder/rows" "$folder/report" test "$(packed "$TEST.$TARGET")" \
             "From pre-trained encoders, Multi30k $DIRECTION, $fraction of the pairs"
         curve+=("$fraction=$folder/report")
     done

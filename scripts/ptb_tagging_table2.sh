@@ -16,12 +16,23 @@
 #                           download)
 TREEBANK=''
 
+# Whether the corpus has sections after 18, as in scripts/labelled_text.py. A folder continues where there is no corpus.
+is_whole() {
+    local settings
+    settings=$(kept_settings)
+    if [ -n "$settings" ]; then
+        [[ $settings == *" whole "* ]]
+    else
+        [ -d "$DATA" ] && [ -n "$(find "$DATA/" '(' -name 'wsj_19*.mrg' -o -name 'wsj_2*.mrg' ')' -print -quit)" ]
+    fi
+}
+
 choose() {
     READER=conllu FORM=ewt WHAT='English EWT, XPOS'
     if [ -n "$DATA" ]; then READER=ptb FORM=ptb WHAT="Penn Treebank ($DATA)"; fi
     WHAT+=" (the paper's numbers: the whole Penn Treebank)"
-    # Sections after 18, as in scripts/labelled_text.py
-    if [ -d "$DATA" ] && [ -n "$(find "$DATA/" '(' -name 'wsj_19*.mrg' -o -name 'wsj_2*.mrg' ')' -print -quit)" ]; then
+    name_folder "ptb_tagging_table2.$FORM"
+    if is_whole; then
         FILES+=(configs/tables/ptb_tagging_table2.whole.yaml) SETTINGS+=' whole'
     fi
     DATA=${DATA:-$TREEBANK}

@@ -58,7 +58,7 @@ open_table plot quickstart "corpus=${CORPUS:-multi30k}${FULL:+ full}" configs/ta
 stage 1 Data
 if [ -z "$CORPUS" ]; then
     TRAIN=$FOUND/train DEV=$FOUND/val TEST=$FOUND/test_2016_flickr VOCABULARY=4000
-    REFERENCE=$TEST.en.gz WHAT="Multi30k de-en, test_2016_flickr"
+    REFERENCE=$(packed "$TEST.en") WHAT="Multi30k de-en, test_2016_flickr"
     echo "Multi30k from $FOUND, parser $PARSER"
 else
     [ -n "$FAST" ] || echo "The project's own synthetic corpus takes the place of Multi30k, with its own trees"

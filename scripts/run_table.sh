@@ -12,7 +12,8 @@
 
 # A script that is named after its table sources this file, with the table's own options in its comments and their
 # defaults as variables. What its table does differently are functions of the script:
-#   choose                  after the options are read: check them, set variables for the keys, add to FILES
+#   defaults                after the options are read: set those whose default depends on others
+#   choose                  after their record is made: check them, set variables for the keys, add to FILES
 #   own_find_texts, own_make_data, own_make_reports
 #                           instead of the functions below, which they may call
 #   before_data NAME        before the data data-bin or data-bin.NAME are made; it may set PARSER
@@ -23,7 +24,7 @@ cd "$(dirname "$0")/.."
 
 KNOWN='title folder extras languages baselines corpus text valid test parser report'
 declare -A KEYS=([extras]=plot [baselines]='' [text]='' [valid]=valid [test]=test [parser]='' [report]='')
-DATA_BINS=()
+DATA_BINS=() TEXT_FILES=()
 
 own() { if declare -F "own_$1" >/dev/null; then "own_$1"; else "$1"; fi; }
 
@@ -57,18 +58,18 @@ expand() {
 }
 
 # find_texts: make RAW, the folder of the texts, and set SETS to the names of the test sets in it. It may set TRAIN to a
-# training text that --slice leaves as it is.
+# training text that --slice leaves as it is. TEXT_FILES are options of a table that name a file to make the texts of.
 find_texts() {
     expand corpus
     CORPUS_NAME=${WORDS[*]}
     if [ -z "${KEYS[text]}" ]; then # the corpus is the text
         if [ -n "$DATA" ]; then find_text own "$DATA"; else need_corpus "$CORPUS_NAME"; fi
         RAW=$FOUND
-    elif ! made_once "$RAW/${KEYS[test]%% *}.$SOURCE" "$RAW" --text "${KEYS[text]}"; then
+    elif ! made_once "$RAW/${KEYS[test]%% *}.$SOURCE" "$RAW" --text "${KEYS[text]}" "${TEXT_FILES[@]}"; then
         [ "$CORPUS_NAME" = none ] || find_data "$CORPUS_NAME"
         expand text
         run python "${WORDS[@]}"
-        record "$RAW" --text "${KEYS[text]}"
+        record "$RAW" --text "${KEYS[text]}" "${TEXT_FILES[@]}"
     fi
     find_tests "$OUT/data-bin" "$RAW" ${KEYS[test]}
 }
@@ -76,12 +77,10 @@ find_texts() {
 # number_tests: set REFERENCES, SUBSETS and JOINED to the files, the names in fairseq, and the prefixes of TESTS; the
 # first is TEST.
 number_tests() {
-    local number file
+    local number
     TEST=${TESTS[0]} SUBSETS='' JOINED='' REFERENCES=()
     for number in "${!TESTS[@]}"; do
-        file=${TESTS[number]}.$TARGET
-        [ ! -e "$file.gz" ] || file+=.gz
-        REFERENCES+=("$file") SUBSETS+=,test${number#0} JOINED+=,${TESTS[number]}
+        REFERENCES+=("$(packed "${TESTS[number]}.$TARGET")") SUBSETS+=,test${number#0} JOINED+=,${TESTS[number]}
     done
     SUBSETS=${SUBSETS#,} JOINED=${JOINED#,}
 }
@@ -134,6 +133,7 @@ each_report() {
 
 TABLE=configs/tables/$(basename "$0" .sh).yaml DATA='' SETTINGS='' FILES=()
 parse_options
+! declare -F defaults >/dev/null || defaults
 for name in $(print_help | sed -n '/^Options of this table:/,/^$/s/^  --\([a-z-]*\) .*/\1/p'); do
     option=${name//-/_} option=${option^^}
     SETTINGS+="${SETTINGS:+ }$name=${!option}"
@@ -155,7 +155,9 @@ expand languages
 SOURCE=${WORDS[0]%-*} TARGET=${WORDS[0]#*-} PARSER=${KEYS[parser]}
 [[ -v NAMED_BASELINES || -z ${KEYS[baselines]} ]] || NAMED_BASELINES=${KEYS[baselines]}
 BASELINES=${NAMED_BASELINES-transformer}
-[[ -z $DATA || -z ${KEYS[text]} || -e $DATA ]] || lack "$DATA: there is no such file or folder"
+name_folder "$NAME"
+[[ -z $DATA || -z ${KEYS[text]} || -e $DATA || -e $OUT/raw/text/made-with.json ]] ||
+    lack "$DATA: there is no such file or folder"
 expand extras
 open_table "${WORDS[0]}" "$NAME" "$SETTINGS" "${FILES[@]}"
 for name in $DATA_OF_ROWS; do

@@ -82,18 +82,28 @@ check_folder() { # OPTION FOLDER, which may be empty; a dry run needs none
     [ -z "$2" ] || [ -d "$2" ] || lack "$1 $2: there is no such folder"
 }
 
+# name_folder NAME: set OUT, by default a folder for NAME in runs/.
+name_folder() {
+    OUT=${OUT:-runs/$1${SLICE:+.slice$SLICE}${MAX_EPOCH:+.epochs$MAX_EPOCH}${MAX_UPDATE:+.updates$MAX_UPDATE}}
+}
+
+# kept_settings: print the settings with which the files in OUT were made.
+kept_settings() {
+    [[ ! -f $OUT/settings || -z $(find "$OUT" -mindepth 1 ! -name settings -print -quit) ]] || cat "$OUT/settings"
+}
+
 # open_table EXTRAS NAME SETTINGS FILES...: prepare the environment, check the options, make ROWS names of
-# rows in FILES, DATA_OF_ROWS the names in their data:, and set OUT, by default a folder for NAME in runs/. A
-# folder with runs of other settings is refused, because one table would mix them. Only their precision may
-# differ, because a machine may lack a GPU.
+# rows in FILES, DATA_OF_ROWS the names in their data:, and set OUT by name_folder. A folder with runs of other
+# settings is refused, because one table would mix them. Only their precision may differ, because a machine may
+# lack a GPU.
 open_table() {
-    local settings="$3 slice=$SLICE max-epoch=$MAX_EPOCH max-update=$MAX_UPDATE average=$AVERAGE" there='' first=''
+    local settings="$3 slice=$SLICE max-epoch=$MAX_EPOCH max-update=$MAX_UPDATE average=$AVERAGE" there first=''
     settings+=" precision=FIRST train-flags='$TRAIN_FLAGS' generate-flags='$GENERATE_FLAGS'"
     FILES=("${@:4}")
-    OUT=${OUT:-runs/$2${SLICE:+.slice$SLICE}${MAX_EPOCH:+.epochs$MAX_EPOCH}${MAX_UPDATE:+.updates$MAX_UPDATE}}
+    name_folder "$2"
     [ -z "$REPORT_ONLY" ] || [ -n "$(find "$OUT/" -path '*/seed*/train.log' -print -quit 2>/dev/null)" ] ||
         lack "$OUT has no runs to report: leave --report-only out to train them, or name their folder with --out"
-    [ ! -e "$OUT/settings" ] || there=$(cat "$OUT/settings")
+    there=$(kept_settings)
     [[ ! $there =~ \ precision=([a-z0-9]+)\  ]] || first=${BASH_REMATCH[1]}
     PRECISION=${PRECISION:-${first:-fp32}} first=${first:-$PRECISION}
     settings=${settings/precision=FIRST/precision=$first}

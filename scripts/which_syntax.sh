@@ -35,6 +35,7 @@ choose() {
     NAME=$CORPUS.$DIRECTION
     # The synthetic corpus has few words.
     [ -n "$VOCAB_SIZE" ] || { VOCAB_SIZE=4000; [ "$CORPUS" != synthetic ] || VOCAB_SIZE=1000; }
+    # Kept runs have a record of what their corpus uses.
     SETTINGS="corpus=$CORPUS direction=$DIRECTION setting=$SETTING vocab-size=$VOCAB_SIZE"
     if [ "$CORPUS" = synthetic ]; then
         NAME+=.$TREES SETTINGS+=" trees=$TREES" WHAT="synthetic corpus, $TREES trees, $TRAIN_LINES pairs"
@@ -58,6 +59,7 @@ own_find_texts() {
         [ -e "$TATOEBA" ] || TATOEBA+=.gz
         [ -e "$TATOEBA" ] || lack "$TATOEBA: there is no such file. It has a pair a line: English, tab, German"
     fi
+    [ -z "$TATOEBA" ] || TEXT_FILES=(--tatoeba "$TATOEBA")
     find_texts
     if [ "$DIRECTION" != en-de ] || [ "$CONTRASTIVE" = none ]; then
         CONTRASTIVE=''

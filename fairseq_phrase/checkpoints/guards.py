@@ -31,6 +31,7 @@ from fairseq_phrase.checkpoints.identity import (
     identity_of,
 )
 from fairseq_phrase.checkpoints.options import (
+    check_name,
     check_removed_options,
     complete_options,
     sections_of,
@@ -78,6 +79,8 @@ def _load_with_record(
             raise UserError(f"{path} is not a fairseq checkpoint: it has no options of a {name}")
     if sections:
         state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+    elif arch := plain_options(state["args"]).get("arch"):
+        check_name("model", arch, path)
     state = dict(checkpoint_utils._upgrade_state_dict(state))
     complete_options(state, path)
     record_processes(state)

@@ -13,18 +13,17 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.utils import overwrite_args_by_name
-from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fairseq_phrase.checkpoints.guards import guard_checkpoints
 from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
+from fairseq_phrase.checkpoints.options import check_name
 from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.data.store.data_directory import languages_in_names
 from fairseq_phrase.data.store.identity import Tolerance, check_identity
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.encoder_method import BROKEN
 from fairseq_phrase.repairs.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.repairs.patches import patch_fairseq
 from fairseq_phrase.repairs.uncompiled import replace_missing_extensions
@@ -154,7 +153,8 @@ def build_models(
     models: list[Any] = []
     task: Any = None
     for model in saved:
-        _check_names(model)
+        for part in ("model", "task"):
+            check_name(part, model.name(part), model.path)
         check_configured_sizes(model)
         with _building(model, data):
             overwrite_args_by_name(model.state["cfg"], {"data": str(data), **task_options})
@@ -165,18 +165,6 @@ def build_models(
             _compare(model, data, task_options)
         models += [model.eval() for model in built]
     return models, task
-
-
-def _check_names(saved: SavedModel) -> None:
-    """Check that the model and the task are registered."""
-    unknown = (
-        "which neither fairseq nor this package has: import the package that defines it, in a command by "
-        "--user-dir FOLDER"
-    )
-    for part, registry in (("model", ARCH_MODEL_REGISTRY), ("task", TASK_REGISTRY)):
-        if (name := saved.name(part)) not in registry:
-            reason = BROKEN.get(str(name), unknown)
-            raise UserError(f"{saved.path} holds a {part} '{name}', {reason}")
 
 
 def _compare(saved: SavedModel, data: str | Path, options: Mapping[str, Any]) -> None:

@@ -19,14 +19,14 @@ from fairseq.models import (
 )
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.registry import REGISTRIES
-from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.data.store.identity import OF_DECODER, UNKNOWN, Entry, matches, why_free
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.config import FlatTransformerConfig, nested_config
-from fairseq_phrase.methods.encoder_method import ENCODERS, EncoderMethod
+from fairseq_phrase.methods.encoder_method import BROKEN, ENCODERS, EncoderMethod
 from fairseq_phrase.models.named_encoder import LOST_OPTIONS
 
 #: Options of development versions that were removed, and the value that models have today.
@@ -68,6 +68,21 @@ def sections_of(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
     sections, older = plain_options(state.get("cfg")), state.get("args")
     model, task = (plain_options(sections.get(part) or older) for part in ("model", "task"))
     return model, task
+
+
+def check_name(part: str, name: object, path: str | Path) -> None:
+    """Check that the model or the task of a checkpoint is registered.
+
+    Args:
+        part: ``model`` or ``task``.
+        path: the checkpoint's file.
+    """
+    if name not in (ARCH_MODEL_REGISTRY if part == "model" else TASK_REGISTRY):
+        unknown = (
+            "which neither fairseq nor this package has: install the package that defines it, or import "
+            "it, in a command by --user-dir FOLDER"
+        )
+        raise UserError(f"{path} holds a {part} '{name}', {BROKEN.get(str(name), unknown)}")
 
 
 def model_options(values: Mapping[str, Any]) -> list[Field[Any]]:

@@ -81,7 +81,10 @@ class SourceSentence:
             if name == "src_tokens" or (field and field.per == "subword"):
                 inputs[name] = values[:, is_token]
             elif field:
-                inputs[name] = values[:, _is_filled(values[0])]
+                # As in a batch, one word is left, because tokens outside words need an index.
+                filled = _is_filled(values[0])
+                filled[:1] |= not filled.any() and field.per == "word"
+                inputs[name] = values[:, filled]
         tokens = written(inputs["src_tokens"][0], task.source_dictionary, copied)
         word_of_token = None if words is None else words[:, is_token][0].numpy()
         return cls._of(inputs, tokens, task, copied, word_of_token)

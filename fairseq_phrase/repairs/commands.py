@@ -156,8 +156,12 @@ def let_tasks_choose_optimizers(original: _Function, self: Trainer) -> None:
     """Build the optimizer of a task that has classes for it, as fairseq's tasks build criteria.
 
     Symptom: an update launches three times the kernels: Adam, clipping and copies of half precision are
-    loops over the parameters, and fairseq has no function of a task for its optimizer.
+    loops over the parameters, and fairseq has no function of a task for its optimizer. On a CPU,
+    ``--fp16`` ends with an assertion of torch.
     """
+    common = self.cfg.common
+    if common.fp16 and not common.memory_efficient_fp16 and not self.cuda:
+        raise UserError("--fp16 trains on GPUs only: take --bf16, or leave it out")
     with getattr(self.task, "optimizer_classes", nullcontext)():
         original(self)
 

@@ -61,6 +61,8 @@ def test_the_example_trains_generates_and_is_plotted(data_directory, tmp_path, w
         "--max-len-b", "10", **with_plugin,
     )  # fmt: skip
     assert len(re.findall(r"^H-\d+\t", printed, re.MULTILINE)) == 100
+    generate = ("fairseq-generate", data_directory, *USER, "--path", checkpoint, "--cpu")
+    assert "holds a model 'label_transformer_tiny', which neither" in run(*generate, expect=1)
     picture = tmp_path / "attention.png"
     run(
         "fairseq-phrase-plot", "attention", data_directory, "--path", checkpoint, "--line", "1",

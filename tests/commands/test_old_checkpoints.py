@@ -129,6 +129,17 @@ def test_a_checkpoint_of_an_older_fairseq_is_used_like_a_new_one(
         assert result == expected
 
 
+def test_a_model_that_is_not_registered_is_named(
+    new_checkpoint, entry_points, tmp_path, monkeypatch
+):
+    path = write_old(new_checkpoint, tmp_path / "old.pt", "0.10", monkeypatch)
+    state = torch.load(path, weights_only=True)
+    state["args"].arch = "theirs"
+    torch.save(state, path)
+    with pytest.raises(UserError, match=r"old\.pt holds a model 'theirs', which neither"):
+        entry_points["fairseq-generate"](path)
+
+
 def test_the_hub_asks_for_subword_files_that_an_old_checkpoint_names(
     new_checkpoint, entry_points, tmp_path, monkeypatch
 ):

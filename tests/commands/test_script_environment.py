@@ -275,14 +275,21 @@ def test_only_all_includes_the_slow_tests(clone, given, selected):
     assert output.splitlines()[-len(selected) - 1 :] == ["--durations=30", *selected]
 
 
-def test_a_script_that_is_stopped_says_how_to_go_on(clone):
-    fakes = commands_in(clone / "fakes", fairseq_phrase_synthetic="kill -INT $PPID\nexit 130")
+@pytest.mark.parametrize(
+    ("script", "option", "first_command"),
+    [("quickstart", "--fast", "fairseq_phrase_synthetic"), ("chunking", "--data=text", "python")],
+)
+def test_a_script_that_is_stopped_says_how_to_go_on(clone, script, option, first_command):
+    (clone / "text").mkdir()
+    fakes = commands_in(clone / "fakes", **{first_command: "kill -INT $PPID\nexit 130"})
+    option = option.replace("=", " ")
     output = run(
-        clone, "quickstart", "--fast", "--out", "my run", expect=130,
+        clone, script, *option.split(), "--out", "my run", expect=130,
         path=f"{fakes}{os.pathsep}{COMMANDS}", FAIRSEQ_PHRASE_READY="1",
     )  # fmt: skip
-    assert "Stopped. What is finished is kept; to go on from there:" in output
-    assert "FAIRSEQ_PHRASE_READY=1 bash scripts/quickstart.sh --fast --out my\\ run\n" in output
+    assert "Stopped. What is finished is kept; to go on from there:\n" in output
+    command = f" FAIRSEQ_PHRASE_READY=1 bash scripts/{script}.sh {option} --out my\\ run\n"
+    assert command in output
 
 
 @pytest.fixture

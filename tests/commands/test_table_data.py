@@ -348,8 +348,11 @@ def test_a_folder_may_lack_further_files_and_a_download_has_them(tmp_path):
     assert [line.split()[1] for line in downloads] == [f"data/{name}" for name in names]
     for name in set(names) - FURTHER:
         (data / name).touch()
-    result = find_corpus(project, "multi30k", FAIRSEQ_PHRASE_DATA=str(data))
-    assert result == ("0", f"{data}/multi30k", [])
+    for suffix in (".gz", ""):
+        result = find_corpus(project, "multi30k", FAIRSEQ_PHRASE_DATA=str(data))
+        assert result == ("0", f"{data}/multi30k", []), suffix
+        for file in (data / "multi30k").iterdir():
+            file.rename(file.with_name(file.name.removesuffix(".gz")))
 
 
 def test_tests_are_those_of_the_folder_and_of_data_that_are_there(tmp_path):

@@ -69,7 +69,7 @@ TABLES = {
     "learning_curves": ["Multi30k de-en, post_norm"],
     "wmt14_table2 --size big --gpus-per-run 4 --precision bf16": ["newstest2014.wmt14-full, big"],
     "iwslt14_trees --fractions 1/4,1": [
-        "1/4 of the training data, constituents of spacy:any .from-dependencies"
+        "1/4 of the training data, trees of spacy:any, constituents from-dependencies"
     ],
     "nist_zh_en_table1 --data tests": ["tests zh-en, dev, first reference"],
     "which_syntax": ["Multi30k en-de, small setting"],
@@ -169,6 +169,7 @@ def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, pars
         ("which_syntax --contrastive /none", "--contrastive /none: there is no such folder"),
         ("which_syntax --dry-run --pairs-of relative,treee", "no row treee: the table has"),
         ("true_trees --data /none", "/none: there is no such file or folder"),
+        ("compositional --split length", "--split length is for --corpus scan"),
         ("compositional --corpus scan --trees adapted", "--trees adapted is for --corpus slog"),
         ("multi30k_table1 --baselines transformr", "--baselines: no row transformr: the"),
         ("quickstart --fast --full", "--fast and --full: choose one"),
@@ -190,6 +191,8 @@ def test_a_folder_may_have_rows_of_another_precision_and_a_report_its_own_tokeni
         "train-flags='' generate-flags=''\n"
     )
     (tmp_path / "settings").write_text(settings)
+    assert " --bf16 " not in run_script(*arguments), "nothing was made with these settings"
+    (tmp_path / "raw").mkdir()
     assert " --bf16 " in run_script(*arguments)
     output = run_script(*arguments, "--precision", "fp32", "--tokenize", "char")
     assert f"The first runs of {tmp_path} are trained in bf16, new ones in fp32." in output
@@ -427,3 +430,15 @@ def test_the_whole_treebank_is_trained_on_longer_than_a_sample(sections, updates
     assert f"--total-num-update {updates} " in output
     assert f"--max-update {updates} " in output
     assert ("--save-interval-updates" in output) == (updates == "10000")
+
+
+def test_the_whole_treebank_is_not_needed_where_its_text_is(tmp_path):
+    out = tmp_path / "out"
+    (out / "raw" / "text").mkdir(parents=True)
+    (out / "raw" / "text" / "made-with.json").write_text("{}")
+    arguments = ["--data", "/none", "--rows", "1", "--out", out]
+    (out / "settings").write_text(
+        "data=/none treebank= whole slice= max-epoch= max-update= average= precision=fp32 "
+        "train-flags='' generate-flags=''\n"
+    )
+    assert "--max-update 10000 " in run_script("ptb_tagging_table2", DRY, *arguments)

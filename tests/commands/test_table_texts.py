@@ -104,6 +104,12 @@ def test_other_corpora_of_the_table_of_syntax(gold_corpus, trained_pipeline, tmp
         out = tmp_path / options[0]
         manifest = texts_of("which_syntax", out, "--slice", "150", "--corpus", *options, **settings)
         assert sizes_of(manifest)["train"] == 150
+    table.write_text("a\tb\n")
+    refused = run_script(
+        "which_syntax", "--slice", "150", "--corpus", "tatoeba", "--out", tmp_path / "tatoeba",
+        "--tatoeba", table, expect=1, **settings,
+    )  # fmt: skip
+    assert "tatoeba/raw/text was made with --tatoeba pairs.tsv " in refused
 
 
 def test_splits_of_tatoeba_share_no_sentence(tmp_path):
@@ -166,16 +172,19 @@ def test_little_text_with_glosses_and_edges_to_them(gold_corpus, trained_pipelin
     }
     (tmp_path / "words.tsv").write_text("".join(f"{w}\tgloss\n" for w in sorted(words)))
     out = tmp_path / "out"
-    texts_of(
-        "low_resource", out, "--slice", "100", "--dictionary", tmp_path / "words.tsv",
-        FAIRSEQ_PHRASE_DATA=str(tmp_path), FAIRSEQ_PHRASE_PARSER=pipeline_of("de", trained_pipeline),
-    )  # fmt: skip
+    parser = pipeline_of("de", trained_pipeline)
+    settings = {"FAIRSEQ_PHRASE_DATA": str(tmp_path), "FAIRSEQ_PHRASE_PARSER": parser}
+    arguments = ["--slice", "100", "--dictionary", tmp_path / "words.tsv"]
+    texts_of("low_resource", out, *arguments, **settings)
     for name in ("glosses", "keyed", "shuffled", "other"):
         data = out / f"data-bin.{name}"
         manifest = json.loads((data / "syntax.de.json").read_text())
         assert sizes_of(manifest)["train"] == 100
         assert "gloss " in (data / "dict.enhanced.txt").read_text()
         assert (data / "dict.de.txt").read_bytes() == (out / "data-bin/dict.de.txt").read_bytes()
+    (tmp_path / "words.tsv").write_text("Haus\thouse\n")
+    refused = run_script("low_resource", *arguments, "--out", out, expect=1, **settings)
+    assert "raw/entries was made with --dictionary words.tsv " in refused
 
 
 @pytest.mark.slow

@@ -157,6 +157,15 @@ def test_padding_and_targets_of_a_batch_are_left_out(task):
     assert source.words.tolist() == [0, 1, -1]
 
 
+def test_a_sentence_without_words_keeps_one_because_tokens_need_an_index(task):
+    source = SourceSentence.from_batch(
+        {"src_tokens": torch.tensor([[task.source_dictionary.eos()]]),
+         "src_words": torch.tensor([[-1]]), "src_heads": torch.tensor([[-1, -1]])},
+        task,
+    )  # fmt: skip
+    assert source.net_input["src_heads"].tolist() == [[-1]]
+
+
 def test_a_sentence_that_is_too_long_is_refused():
     require_length(200, 200, "tokens")
     with pytest.raises(UserError, match="has 201 tokens, and a picture shows at most 200: choose"):

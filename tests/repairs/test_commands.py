@@ -43,6 +43,12 @@ def test_a_training_that_diverges_ends_with_its_cause(data_directory, tmp_path, 
     assert (tmp_path / "crash.pt").exists()
 
 
+def test_fp16_on_a_cpu_is_refused(data_directory, tmp_path):
+    training = Training(data_directory, *MODEL, "--fp16", "--cpu", "--save-dir", tmp_path)
+    with pytest.raises(UserError, match="--fp16 trains on GPUs only: take --bf16, or leave it out"):
+        training.update(1)
+
+
 @pytest.mark.parametrize(
     ("error", "message"), [(KeyError, "--task translation"), (RuntimeError, "--arch phrase_tr")]
 )

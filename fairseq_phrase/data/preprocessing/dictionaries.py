@@ -155,7 +155,14 @@ def warn_of_unknown(split: Split, dictionary: Dictionary) -> None:
 
 
 def load_labels(path: Path, count: int | None = None) -> Dictionary:
-    """Load a label dictionary."""
+    """Load a label dictionary.
+
+    Args:
+        count: the number of labels to keep, the first ones; None for all.
+
+    Raises:
+        UserError: the file is missing or malformed.
+    """
     loaded = load_dictionary(path)
     if count is None or len(loaded) == loaded.nspecial + count:
         return loaded
