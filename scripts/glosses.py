@@ -18,12 +18,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unicodedata import normalize
 
 from parallel_trees import read_sentences, write
 
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.lab.report.generation import read_generation
 from fairseq_phrase.lab.report.runs import find_runs
+from fairseq_phrase.parsers import Unparsed, load_parser
+from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.text import read_lines
 
 CONTENT = {"NOUN", "PROPN", "VERB", "ADJ", "ADV", "NUM", "_"}  # a word without a tag may be one
@@ -35,6 +38,7 @@ _BEFORE_VERB = re.compile(r"^(\w+(/\w+)+|to) ")  # er/sie geht, he/she goes, to 
 _WORDS = re.compile(r"\w[\w'-]*(?: \w[\w'-]*)*")
 Dictionary = dict[str, list[str]]
 Rows = list[list[str]]
+Words = list[tuple[str, str, str]]
 
 
 def ding(path: Path) -> Iterator[tuple[int, str, str]]:
@@ -101,9 +105,9 @@ def read_dictionary(path: Path) -> Dictionary:
     expected = "expected lines of a word, a tab and a translation"
     for number, line in enumerate(read_lines(path), start=1):
         word, _, translation = (part.strip() for part in line.partition("\t"))
-        if not word or not translation or " " in word:
+        if not word or not translation or " " in word or "\t" in translation:
             raise UserError(f"{location(path, number)}: {expected}")
-        dictionary.setdefault(word, []).append(" ".join(translation.split()))
+        dictionary.setdefault(normalize("NFC", word), []).append(" ".join(translation.split()))
     if not dictionary:
         raise UserError(f"{path} is empty: {expected}")
     return dictionary
@@ -116,14 +120,15 @@ def parse(pipeline: str, path: Path) -> list[tuple[str, str]]:
         The text and the tree of each line.
 
     Raises:
-        UserError: a line is empty.
+        UserError: the pipeline is missing or has no dependency parser, or a line is empty.
     """
+    load_parser(f"spacy:{pipeline}")  # its checks; as a parser it leaves out the lemmatizer
     import spacy
 
     texts = [" ".join(line.split()) for line in read_lines(path)]
     if "" in texts:
         raise UserError(f"{location(path, texts.index('') + 1)}: a line without text")
-    sentences = []
+    sentences, has_lemmas = [], False
     for text, document in zip(texts, spacy.load(pipeline).pipe(texts), strict=True):
         first, *others = (token for token in document if token.head == token)
         heads = {first: 0, **dict.fromkeys(others, first.i + 1)}
@@ -132,7 +137,10 @@ def parse(pipeline: str, path: Path) -> list[tuple[str, str]]:
              str(heads.get(token, token.head.i + 1)), token.dep_ or "dep", "_", "_"]
             for token in document
         ]  # fmt: skip
+        has_lemmas |= any(token.lemma_ for token in document)
         sentences.append((text, _tree(text, rows)))
+    if not has_lemmas:
+        print(f"{pipeline} gives no lemmas: words are looked up by form only", file=sys.stderr)
     return sentences
 
 
@@ -145,14 +153,32 @@ def rows_of(tree: str) -> Rows:
     return [line.split("\t") for line in tree.split("\n") if not line.startswith("#")]
 
 
-def content_words(rows: Rows, dictionary: Dictionary) -> Iterator[tuple[str, str, str]]:
-    """Yield the number, the form and the dictionary's entry of each content word that has one."""
-    for number, form, lemma, tag, *_ in rows:
-        if tag in CONTENT and number.isdigit():
-            entries = (form, form.lower(), lemma, lemma.lower())
-            entry = next((entry for entry in entries if entry in dictionary), None)
-            if entry is not None:
-                yield number, form, entry
+def read_trees(path: Path) -> list[tuple[str, str]]:
+    """Read the text and the lines of each tree.
+
+    Raises:
+        UserError: a tree is not CoNLL-U or does not spell its text; the message has the line.
+    """
+    sentences = read_sentences(path)
+    for sentence in ConlluFiles("surface").read(path, [text for text, _ in sentences]):
+        if isinstance(sentence, Unparsed):
+            raise UserError(sentence.reason)
+    return sentences
+
+
+def content_words(trees: Sequence[Rows], dictionary: Dictionary) -> Iterator[Words]:
+    """Yield number, form and entry in the dictionary, or "", of each tree's content words."""
+    folded = {word.casefold(): word for word in reversed(dictionary)}  # the first of several
+    for rows in trees:
+        # Not with capitals: there "tun" (to do) is not the noun "Tun".
+        is_lower = all(form == form.lower() for _, form, *_ in rows)
+        words = []
+        for number, form, lemma, tag, *_ in rows:
+            if tag in CONTENT and number.isdigit():
+                names = [normalize("NFC", n) for n in (form, form.lower(), lemma, lemma.lower())]
+                names += [folded.get(name.casefold(), "") for name in names if is_lower]
+                words.append((number, form, next(filter(dictionary.__contains__, names), "")))
+        yield words
 
 
 def words_of(text: str) -> list[str]:
@@ -207,22 +233,34 @@ def with_glosses(
 
 def append(args: argparse.Namespace) -> None:
     """Write texts with glosses. Their translations are copied, if they are beside the texts."""
+    if args.most < 1:
+        raise UserError(f"--most {args.most}: expected 1 or more")
+    if args.out.is_file():
+        raise UserError(f"--out {args.out} is a file: name a folder")
+    if args.out.resolve() in [path.parent.resolve() for path in (*args.texts, args.ranked_by)]:
+        raise UserError(f"--out {args.out} has texts that are read here: name another folder")
     dictionary = ranked(read_dictionary(args.dictionary), args.ranked_by, args.most)
-    texts = {path: read_sentences(Path(f"{path}.conllu")) for path in args.texts}
-    trees = [rows_of(tree) for sentences in texts.values() for _, tree in sentences]
-    entries = dict.fromkeys(e for rows in trees for _, _, e in content_words(rows, dictionary))
+    texts = {path: read_trees(Path(f"{path}.conllu")) for path in args.texts}
+    words, entries = {}, dict[str, None]()
+    for path, sentences in texts.items():
+        words[path] = [*content_words([rows_of(tree) for _, tree in sentences], dictionary)]
+        found = [entry for sentence in words[path] for _, _, entry in sentence]
+        count = f"{len(found) - found.count('')} of {len(found)} content words"
+        print(f"{path}: {count} have glosses", file=sys.stderr)
+        entries |= dict.fromkeys(filter(None, found))
+        if not entries:
+            raise UserError(f"{args.dictionary} has none of the content words (by tag) of {path}")
     if args.variant == "other":  # an entry always has the glosses of the same other entry
         drawn = random.Random(1).sample(sorted(entries), len(entries))
         pairs = zip(drawn, drawn[1:] + drawn[:1], strict=True)
         dictionary |= {entry: dictionary[other] for entry, other in list(pairs)}
     for path, sentences in texts.items():
-        target = path.with_suffix(args.ranked_by.suffix)
+        target = path.with_suffix(Path(args.ranked_by.name.removesuffix(".gz")).suffix)
         lines = [*read_lines(target)] if target.exists() else []
         if args.variant != "entries":
             for index, (text, tree) in enumerate(sentences):
-                words = content_words(rows := rows_of(tree), dictionary)
-                glosses = [(number, form, dictionary[entry]) for number, form, entry in words]
-                sentences[index] = with_glosses(text, rows, glosses, args.variant)
+                glosses = [(n, form, dictionary[e]) for n, form, e in words[path][index] if e]
+                sentences[index] = with_glosses(text, rows_of(tree), glosses, args.variant)
         elif path == args.texts[0]:
             pairs = [(entry, word) for entry in entries for word in dictionary[entry]]
             times = max(1, round(len(pairs) / len(sentences)))  # as many sentences as entries
@@ -255,9 +293,10 @@ def expected_words(
     groups: dict[str, list[list[set[str]]]] = {
         name: [[] for _ in test] for name in ("unseen", "seen")
     }
-    for index, (rows, reference) in enumerate(zip(test, references, strict=True)):
-        for _, form, entry in content_words(rows, dictionary):
-            if shared := {text for text in dictionary[entry] if has(reference, text)}:
+    pairs = zip(content_words(test, dictionary), references, strict=True)
+    for index, (words, reference) in enumerate(pairs):
+        for _, form, entry in words:
+            if shared := {text for text in dictionary.get(entry, ()) if has(reference, text)}:
                 groups["seen" if form.lower() in forms else "unseen"][index].append(shared)
     return groups
 
@@ -272,18 +311,25 @@ def accuracy(expected: list[list[set[str]]], hypotheses: Sequence[str]) -> list[
 
 
 def score(args: argparse.Namespace) -> None:
-    """Write unseen-test.txt and seen-test.txt into the folder of each run."""
+    """Write unseen-test.txt and seen-test.txt into the folder of each run.
+
+    Raises:
+        UserError: the reference or an output has another number of lines than the test text's trees.
+    """
     files = [Path(f"{path}.conllu") for path in args.texts]
-    train, test = ([rows_of(tree) for _, tree in read_sentences(file)] for file in files)
+    train, test = ([rows_of(tree) for _, tree in read_trees(file)] for file in files)
     references = [*read_lines(args.reference)]
+    outputs = [run.path / "generate-test.txt" for run in find_runs([str(args.runs)])]
+    hypotheses = {path: read_generation(path).hypotheses for path in outputs if path.is_file()}
+    for path, lines in {args.reference: references, **hypotheses}.items():
+        if len(lines) != len(test):
+            raise UserError(f"{path} has {len(lines)} lines, and {files[1]} has {len(test)} trees")
     groups = expected_words(train, test, references, read_dictionary(args.dictionary))
     print(", ".join(f"{name}: {sum(map(len, words))} words" for name, words in groups.items()))
-    for run in find_runs([str(args.runs)]):
-        if (output := run.path / "generate-test.txt").is_file():
-            hypotheses = read_generation(output).hypotheses
-            for name, words in groups.items():
-                numbers = "".join(f"{number}\n" for number in accuracy(words, hypotheses))
-                (run.path / f"{name}-test.txt").write_text(numbers)
+    for path, lines in hypotheses.items():
+        for name, words in groups.items():
+            numbers = "".join(f"{number}\n" for number in accuracy(words, lines))
+            path.with_name(f"{name}-test.txt").write_text(numbers)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,8 +20,10 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.interfaces import split_at_white_space
 from fairseq_phrase.parsers.spacy import SpacyParser, unused_components
+from tests.support.commands import script_environment
 from tests.support.data_directories import copied
 from tests.support.hostile import SNIPPETS, lines
+from tests.support.repository import REPOSITORY
 from tests.support.well_formed import assert_well_formed
 
 
@@ -280,3 +283,19 @@ def test_a_damaged_pipeline_is_named(trained_pipeline, tmp_path, damage):
     adapter = SpacyParser(str(folder))
     with pytest.raises(UserError, match=f"spaCy cannot load {folder}"):
         adapter.parse(["Haus"])
+
+
+def test_parsed_text_for_glosses_lacks_lemmas(trained_pipeline, tmp_path):
+    (tmp_path / "text").write_text("Haus\n")
+    command = [sys.executable, "scripts/glosses.py", "parse", trained_pipeline]
+    finished = subprocess.run(
+        [*command, tmp_path / "text", tmp_path / "parsed"],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env=script_environment(),
+    )
+    assert (
+        finished.stderr == f"{trained_pipeline} gives no lemmas: words are looked up by form only\n"
+    )
+    assert "\tHaus\t_\t" in (tmp_path / "parsed.conllu").read_text()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import sys
+from unicodedata import normalize
 
 import pytest
 
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.syntax.alignment import TextReader
 from tests.support.repository import REPOSITORY
+from tests.support.run_folders import write_generation
 
 sys.path.append(str(REPOSITORY / "scripts"))
 from glosses import accuracy, expected_words, main, rows_of
@@ -54,6 +57,12 @@ def append(texts, *arguments):
     edges = [(e.head, e.dependent) for e in sentence.edges["enhanced"] if e.label == "gloss"]
     heads = list(sentence.tree.heads)
     return text, [(sentence.words[h], sentence.words[d]) for h, d in edges], heads
+
+
+def score(texts):
+    """Write the scores of a run on the sentence itself."""
+    main(["score", f"{texts}/runs", f"{texts}/train.de", f"{texts}/train.de", "--reference",
+          f"{texts}/train.en", "--dictionary", f"{texts}/words.tsv"])  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -111,16 +120,99 @@ def test_the_controls_and_the_rows_without_a_graph(texts):
 
 
 @pytest.mark.parametrize(
+    ("changes", "text", "count"),
+    [
+        ({"Hund": "Köter"}, "Der Köter bellt. . cur bark", 2),
+        ({"Der": "der", "Hund": "hund"}, "der hund bellt. . dog bark", 2),
+        ({"bellt": "hund", "bellen": "hund"}, "Der Hund hund. . dog", 1),  # it may not be the noun
+    ],
+)
+def test_words_in_another_normalization_and_without_capitals(texts, capsys, changes, text, count):
+    (texts / "words.tsv").write_text(normalize("NFD", f"{WORDS}Köter\tcur\n"))
+    tree = texts / "train.de.conllu"
+    tree.write_text(re.sub("|".join(changes), lambda match: changes[match[0]], tree.read_text()))
+    assert append(texts, "--most", "1")[0] == [text]
+    assert capsys.readouterr().err == f"{texts}/train.de: {count} of 2 content words have glosses\n"
+
+
+def test_a_packed_ranking_text_names_the_language(texts):
+    with gzip.open(texts / "other.en.gz", "wt") as file:
+        file.write("A dog is a dog.\n")
+    append(texts, "--ranked-by", f"{texts}/other.en.gz")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--most", "0"], "--most 0: expected 1 or more"),
+        (["--out", "{}/out/.."], "--out .* has texts that are read here"),
+        (["--out", "{}/train.en"], "--out .*train.en is a file: name a folder"),
+    ],
+)
+def test_a_bad_option_is_named_before_anything_is_read(texts, options, message):
+    (texts / "words.tsv").unlink()
+    with pytest.raises(SystemExit, match=message):
+        append(texts, *(option.format(texts) for option in options))
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         ("Hund\tdog\nHund\n", "words.tsv, line 2: expected lines of a word"),
+        ("Hund\tdog\tn.\n", "words.tsv, line 1: expected lines of a word"),
         ("", "words.tsv is empty"),
+        ("Katze\tcat\n", "words.tsv has none of the content words .* of .*/train.de$"),
     ],
 )
 def test_a_bad_dictionary_is_named(texts, words, message):
     (texts / "words.tsv").write_text(words)
     with pytest.raises(SystemExit, match=message):
         append(texts)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "message"),
+    [
+        ("\t0\troot", "\t2\tdep", "line 2: the heads of words 3 -> 2 -> 3 form a cycle"),
+        (r"_\t_(\t\d\t\w+)\t_\t_", r"_\1", "line 2: this is CoNLL of 7 columns"),
+        (r"(?m)^(2.*)\t_$", r"\1", "line 3: expected 10 columns with tabs between them, found 9"),
+        ("\t", " ", "line 2: expected 10 columns with tabs between them, found 1"),
+    ],
+)
+@pytest.mark.parametrize("command", ["append", "score"])
+def test_a_bad_tree_is_named_with_its_line(texts, command, pattern, replacement, message):
+    tree = texts / "train.de.conllu"
+    tree.write_text(re.sub(pattern, replacement, tree.read_text()))
+    with pytest.raises(SystemExit, match=f"train.de.conllu, {message}"):
+        append(texts) if command == "append" else score(texts)
+
+
+@pytest.mark.parametrize(("lines", "outputs"), [(1, 1), (2, 1), (1, 2)])
+def test_reference_and_output_have_a_line_for_each_tree(texts, lines, outputs):
+    (texts / "train.en").write_text("A dog is a dog.\n" * lines)
+    run = texts / "runs" / "row" / "seed1"
+    run.mkdir(parents=True)
+    write_generation(run / "generate-test.txt", *[["A dog."] * outputs] * 3)
+    if lines == outputs:
+        score(texts)
+        assert (run / "seen-test.txt").read_text() == "100.0\n"
+    else:
+        name = "train.en" if lines == 2 else "generate-test.txt"
+        with pytest.raises(SystemExit, match=rf"{name} has 2 lines, and .*de\.conllu has 1 trees"):
+            score(texts)
+        assert not (run / "seen-test.txt").exists()
+
+
+def test_a_pipeline_that_is_missing_or_has_no_parser_is_named(texts):
+    (texts / "meta.json").write_text(
+        '{"lang": "de", "name": "x", "version": "1", "pipeline": ["tagger"]}'
+    )
+    for pipeline, message in (
+        ("de_missing", "no spaCy pipeline"),
+        (texts, "has no dependency parser"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            main(["parse", str(pipeline), f"{texts}/train.en", f"{texts}/out/train.en"])
 
 
 def test_accuracy_on_words_that_the_training_text_lacks():
