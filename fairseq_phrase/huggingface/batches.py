@@ -169,6 +169,21 @@ def _slots_of(words: Sequence[str], text: str, start: int) -> list[int]:
     return slots
 
 
+def label_numbers(labels: Sequence[str]) -> dict[str, int]:
+    """Return the number of each label.
+
+    Raises:
+        UserError: the labels are a string, or one stands twice.
+    """
+    numbers = {label: number for number, label in enumerate(labels)}
+    if isinstance(labels, str) or len(numbers) < len(labels):
+        raise UserError(
+            f"labels={labels!r:.200}: expected a list in which each label stands once, such as "
+            "['nsubj', 'obj']"
+        )
+    return numbers
+
+
 def collate(
     tokenized: Any,
     parses: Sequence[Any],
@@ -205,7 +220,7 @@ def collate(
     Raises:
         UserError: the tokenizer does not return the tokens' words, a sentence has another number of
             words than its parse or is not in its text, it has no tree or graph, an edge has a wrong end,
-            or a label is unknown.
+            a label is unknown, labels are a string or stand twice, or there is another number of texts.
     """
     rows = _rows(tokenized, parses, labels, source, only_prompts, texts)
     try:
@@ -228,6 +243,8 @@ def _rows(
 ) -> dict[str, list[Any]]:
     """Return the lists of :func:`collate`; ``src_words`` has no padding of its own."""
     sentences = _sentences_of_rows(tokenized, len(parses))
+    if texts is not None and (isinstance(texts, str) or len(texts) != len(parses)):
+        raise UserError(f"texts={texts!r:.200}: expected a list of {len(parses)} texts")
     parts = Counter(sentences)
     parses = [p if isinstance(p, tuple | list) else parsed(p) for p in parses]
     parses = [parses[sentence] for sentence in sentences]
@@ -252,7 +269,7 @@ def _rows(
         lengths = [len(s[0] if isinstance(parse, Sequence) else parse.words) for parse, s in pairs]
         words = [_of_prompt(row, length) for row, length in zip(words, lengths, strict=True)]
     counts = [max((w for w in row if w is not None), default=-1) + 1 for row in words]
-    numbers = {label: number for number, label in enumerate(labels)}
+    numbers = label_numbers(labels)
     rows = {"src_words": [[-1 if word is None else word for word in row] for row in words]}
     rows |= (_tree_rows if source == "heads" else _edge_rows)(structures, counts, numbers)
     return rows
@@ -368,6 +385,7 @@ def parsing_tokenizer(
         parser: a parser of lines, such as ``fairseq_phrase.parsers.load_parser("spacy:MODEL")``.
         labels, source: as in :func:`collate`.
     """
+    label_numbers(labels)  # wrong labels are refused here, not at the first text
 
     class Parsing(type(tokenizer)):  # type: ignore[misc]
         def __call__(self, text: Any, *args: Any, **options: Any) -> Any:

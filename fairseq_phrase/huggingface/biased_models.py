@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.huggingface.training import check_trained, has_biases, take_name, with_keywords
+from fairseq_phrase.huggingface.batches import label_numbers
+from fairseq_phrase.huggingface.training import (
+    check_trained,
+    derived_class,
+    has_biases,
+    with_keywords,
+)
 from fairseq_phrase.methods.relations.batch_relations import BatchRelations, PromptRelations
 from fairseq_phrase.methods.relations.huggingface_attention import (
     ATTENTION,
@@ -22,6 +28,7 @@ from fairseq_phrase.methods.relations.huggingface_attention import (
     AttentionSizes,
     add_tables,
     register_attention,
+    rotates,
     self_attentions,
 )
 from fairseq_phrase.methods.relations.relation_bias import RelationBias
@@ -94,6 +101,7 @@ def biased_class(base: Any) -> Any:
 
 @functools.cache
 def _with_biases(base: Any) -> Any:
+    register_attention()
     names = list(inspect.signature(base.forward).parameters)[1:]
 
     class Biased(BiasedModel, base):
@@ -104,6 +112,11 @@ def _with_biases(base: Any) -> Any:
             _check_encoder(self)
             bias = self.config.relation_bias
             _check_prompts(self, bias["kind"], bias.get("source", "heads"))
+            if bias["vectors"] and not bias.get("unrotated") and rotates(self):
+                raise UserError(
+                    "an older version trained these vectors, and they depend on absolute positions: "
+                    "add_relation_bias to the model without biases, and train it again"
+                )
             _install_biases(self)
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -151,8 +164,7 @@ def _with_biases(base: Any) -> Any:
     # transformers reads the signatures: Trainer, to choose columns, and generate, to check arguments.
     signature = with_keywords(inspect.signature(base.forward), _PARSE)
     Biased.forward.__signature__ = signature  # type: ignore[attr-defined]
-    take_name(Biased, base)
-    return Biased
+    return derived_class(Biased, base, _with_biases)
 
 
 def _auto_map(config: Any) -> dict[str, str]:
@@ -189,18 +201,21 @@ def _install_biases(model: Any) -> None:
     for name, sizes in bias["attentions"].items():
         module = model.base_model.get_submodule(name)
         add_tables(module, AttentionSizes(*sizes), kind, num_labels, vectors, _reads_graphs(bias))
-    of_prompt = _reads_prompts(model)
-
-    def enter(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
-        check_trained(module)
-        _add_relations(config, of_prompt, kwargs, _cache_of(kwargs))
-        kwargs[RELATIONS].number()
-        return args, kwargs
-
     encoder = _encoder_of(model)
     if encoder is not model:  # torch.compile makes another graph of a hook of the whole model
+        enter = functools.partial(_enter, config, _reads_prompts(model))
         encoder.register_forward_pre_hook(enter, with_kwargs=True)
     config.attn_implementation = _LOADER
+
+
+def _enter(
+    config: Any, of_prompt: bool, module: nn.Module, args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """Let an encoder read relations, before it is called."""
+    check_trained(module)
+    _add_relations(config, of_prompt, kwargs, _cache_of(kwargs))
+    kwargs[RELATIONS].number()
+    return args, kwargs
 
 
 def add_relation_bias(
@@ -223,9 +238,10 @@ def add_relation_bias(
             ``LlamaForCausalLM``: there tokens of the prompt have relations, and other tokens none. It is
             changed.
         kind: relations in the tree (``"tree"``), in the sentence (``"sequence"``), or ``"both"``.
-        labels: dependency labels that have a bias; none by default.
+        labels: dependency labels that have a bias, each once; none by default.
         vectors: also add a vector for each relation in the tree to the keys and the values (Shaw et al.
-            2018; RAT-SQL). The heads share them; they are 0 at the start.
+            2018; RAT-SQL). The heads share them; they are 0 at the start. Where positions rotate queries
+            (RoPE), vectors are multiplied with the queries before.
         source: ``"heads"`` for dependency trees, or the name of a graph of labelled edges between words,
             as of ``--relation-source``: ``"enhanced"`` for a :class:`ParsedSentence` of enhanced
             dependencies or AMR, or a name of your own.
@@ -235,7 +251,8 @@ def add_relation_bias(
 
     Raises:
         UserError: the encoder cannot take biases, with the reason; the model is a decoder without an
-            encoder, or already has biases; or its attention implementation takes no mask.
+            encoder, or already has biases; its attention implementation takes no mask; or labels are a
+            string or stand twice.
         ValueError: the kind is unknown.
     """
     untyped: Any = model
@@ -246,6 +263,7 @@ def add_relation_bias(
         raise UserError("this model has losses of trees: add them after the relation biases")
     before = untyped.config._attn_implementation
     _check_attention(before)
+    names_of_labels = list(label_numbers(labels))
     options = {"labels": labels, "vectors": vectors, "a graph as source": source != "heads"}
     if options_of_trees := [
         name for name, value in options.items() if value and kind == "sequence"
@@ -258,7 +276,7 @@ def add_relation_bias(
     config = untyped.config
     try:
         untyped.set_attn_implementation(PROBE)
-        sizes_of_modules = self_attentions(_encoder_of(untyped))
+        sizes_of_modules = self_attentions(_encoder_of(untyped), vectors)
         untyped.set_attn_implementation(ATTENTION)
     except (UserError, ValueError) as error:
         untyped.set_attn_implementation(before)
@@ -267,8 +285,8 @@ def add_relation_bias(
     names = {module: name for name, module in untyped.base_model.named_modules()}
     attentions = {names[module]: list(sizes) for module, sizes in sizes_of_modules.items()}
     config.relation_bias = {
-        "kind": kind, "labels": list(labels), "vectors": vectors, "source": source,
-        "attentions": attentions,
+        "kind": kind, "labels": names_of_labels, "vectors": vectors, "source": source,
+        "attentions": attentions, "unrotated": vectors,
     }  # fmt: skip
     untyped.__class__ = biased_class(untyped.__class__)
     untyped.name_or_path += _UNSAVED

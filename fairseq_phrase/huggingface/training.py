@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -59,12 +60,15 @@ def lora_options(model: nn.Module, **options: Any) -> dict[str, Any]:
             ``modules_to_save``, such as ``IA3Config``, take these options, too.
 
     Raises:
-        UserError: the model has no relation biases.
+        UserError: the model has no relation biases, or ``modules_to_save`` is a string.
     """
     modules = _modules_to_save(_tables(model))
     if not modules:
         raise UserError("lora_options: this model has no relation biases: add_relation_bias first")
-    further_modules = [name for name in options.get("modules_to_save") or () if name not in modules]
+    names = options.get("modules_to_save") or ()
+    if isinstance(names, str):
+        raise UserError(f"lora_options: modules_to_save={names!r}: expected a list of names")
+    further_modules = [name for name in names if name not in modules]
     return options | {"modules_to_save": modules + further_modules}
 
 
@@ -139,6 +143,28 @@ def take_name(derived: type, base: type) -> None:
     """Give a derived class the names of its base, which saved models have."""
     derived.__name__, derived.__qualname__ = base.__name__, base.__qualname__
     derived.__module__ = base.__module__
+
+
+def derived_class(derived: Any, base: Any, derive: Callable[[Any], Any]) -> Any:
+    """Let a class, which is made at run time, take the names of its base, and be pickled.
+
+    Args:
+        derive: the function that makes the class of its base, here and in another process.
+    """
+    take_name(derived, base)
+    first, steps = getattr(base, "derivation", (base, ()))
+    derived.derivation = first, (*steps, derive)
+    derived.__reduce__ = _reduce
+    return derived
+
+
+def _reduce(model: Any) -> tuple[Any, ...]:
+    return _empty_model, type(model).derivation, vars(model)
+
+
+def _empty_model(base: Any, steps: Iterable[Callable[[Any], Any]]) -> Any:
+    kind = functools.reduce(lambda kind, derive: derive(kind), steps, base)
+    return kind.__new__(kind)
 
 
 def with_keywords(signature: inspect.Signature, names: Iterable[str]) -> inspect.Signature:

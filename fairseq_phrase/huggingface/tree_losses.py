@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.batches import parsed
-from fairseq_phrase.huggingface.training import has_biases, take_name, with_keywords
+from fairseq_phrase.huggingface.training import derived_class, has_biases, with_keywords
 from fairseq_phrase.methods.losses.parent_pointer import ParentPointer
 from fairseq_phrase.methods.losses.tree_planting import tree_distances, tree_planting
 from fairseq_phrase.methods.losses.tree_regularization import tree_regularization
@@ -424,8 +424,10 @@ class _Taught:
 
 @functools.cache
 def _with_losses(base: Any) -> Any:
+    from transformers import AttentionInterface
     from transformers.utils.generic import find_labels
 
+    AttentionInterface.register(_ATTENTION, _attend_and_record)
     signature = inspect.signature(base.forward)
     parse_arguments = [name for name in _PARSE if name not in signature.parameters]
 
@@ -451,8 +453,7 @@ def _with_losses(base: Any) -> Any:
 
         Taught.generate = generate
     Taught.forward.__signature__ = with_keywords(signature, parse_arguments)  # type: ignore[attr-defined]
-    take_name(Taught, base)
-    return Taught
+    return derived_class(Taught, base, _with_losses)
 
 
 def add_tree_losses(model: Model, *losses: TreeLoss) -> Model:
@@ -527,10 +528,7 @@ def remove_tree_losses(model: Model) -> Model:
 
 def _attentions(model: Any, encoder: Any) -> dict[Any, AttentionSizes]:
     """Find the self-attentions of an encoder and their sizes."""
-    from transformers import AttentionInterface
-
     register_attention()
-    AttentionInterface.register(_ATTENTION, _attend_and_record)
     if has_biases(model.config):
         attentions = model.config.relation_bias["attentions"].items()
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import re
 
 import pytest
@@ -14,6 +15,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface import add_relation_bias, collate, from_pretrained, text_of
 from fairseq_phrase.methods.relations import batch_relations, huggingface_attention
+from fairseq_phrase.methods.relations.huggingface_attention import unrotated
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from tests.support.huggingface_models import small_config, tokenizer_of_metaspace
@@ -46,6 +48,11 @@ SEQ2SEQ = (
     "bart", "mbart", "m2m_100", "marian", "pegasus", "blenderbot", "plbart", "t5", "mt5", "umt5",
 )  # fmt: skip
 TYPES = ENCODERS + SEQ2SEQ
+#: In all columns, or the first or last; in two kinds of layers.
+ROTARY = (
+    "nomic_bert", "modernbert", "eurobert", "llama", "qwen3", "gemma3_text", "gpt_neox", "minicpm3",
+    "deepseek_v3",
+)  # fmt: skip
 #: The types that refuse biases, with a part of the reason.
 REFUSED = {
     **dict.fromkeys(("deberta-v2", "mpnet", "xlnet", "bloom"), "its attention is not called by"),
@@ -72,8 +79,12 @@ def test_tables_of_zeros_change_nothing_and_get_gradients(model_type, left):
         assert table.grad.abs().sum() > 0, name
 
 
-def loops(module, query, key, value, attention_mask, scaling=None, position_bias=None, **_):
+def loops(
+    module, query, key, value, attention_mask, scaling=None, position_bias=None, token_rotation=None,
+    **_,
+):  # fmt: skip
     """Attention pair by pair."""
+    stationary = unrotated(module, query, token_rotation)
     batch, heads, length, width = query.shape
     words, parse_heads, labels = (rows.tolist() for rows in loops.parse)
     scaling = width**-0.5 if scaling is None else scaling
@@ -87,16 +98,19 @@ def loops(module, query, key, value, attention_mask, scaling=None, position_bias
             for i in range(length):
                 scores, values = [], []
                 for j in mask[b, i].nonzero()[:, 0].tolist():
-                    k, v, added = key[b, group, j], value[b, group, j], 0
+                    k, v = key[b, group, j], value[b, group, j]
+                    added = of_relation = 0
                     if biases is not None:
                         name, label = relation(words[b], parse_heads[b], labels[b], i, j)
                         added = number_of(biases, h, name, label)
                         added = added + biases.sequence_bias[h, bucket(j - i)]
                     if vectors is not None:
-                        k = k + number_of(vectors.key_vectors, slice(None), name, label)
+                        of_relation = number_of(vectors.key_vectors, slice(None), name, label)
                         v = v + number_of(vectors.value_vectors, slice(None), name, label)
                     if position_bias is not None:
                         added = added + position_bias[0, h, i, j]
+                    if vectors is not None:
+                        added = added + stationary[b, h, i] @ of_relation * scaling
                     scores.append(query[b, h, i] @ k * scaling + added)
                     values.append(v)
                 if scores:
@@ -122,6 +136,52 @@ def test_attention_is_the_equation_in_loops(model_type, left):
         # Within the encoder, and for no other query, the keys are the parse's tokens.
         twin = states(model, stock(batch) | dict.fromkeys(PARSE))
     assert torch.allclose(output, twin, rtol=0, atol=1e-6 if "gemma" in model_type else 1e-10)
+
+
+@pytest.mark.parametrize("model_type", ROTARY)
+def test_vectors_do_not_depend_on_absolute_positions(model_type):
+    model = moved(add_relation_bias(made(model_type), labels=LABELS, vectors=True))
+    positions = torch.arange(6)[None]
+    actual, expected = (
+        states(model, inputs(model) | {"position_ids": p}) for p in (positions + 3, positions)
+    )
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("scaled", [{}, {"rope_type": "yarn", "factor": 4.0}])
+def test_vectors_are_multiplied_with_queries_as_projected(scaled, monkeypatch):
+    rope = {"rope_type": "default", "rope_theta": 10000.0} | scaled
+    model = made("llama", rope_parameters=rope)
+    moved(add_relation_bias(model, labels=LABELS, vectors=True))
+    attention, attend = model.layers[0].self_attn, huggingface_attention.attend_with_vectors
+    projected, queries = [], []
+    attention.q_proj.register_forward_hook(lambda module, args, output: projected.append(output))
+    monkeypatch.setattr(
+        huggingface_attention, "attend_with_vectors",
+        lambda query, stationary, *rest: queries.append(stationary) or attend(query, stationary, *rest),
+    )  # fmt: skip
+    model(**inputs(model))
+    actual = queries[0].transpose(1, 2).flatten(2)
+    torch.testing.assert_close(actual, projected[0], rtol=0, atol=1e-6)
+
+
+def test_vectors_are_refused_where_some_layers_do_not_rotate():
+    for vectors in (True, False):
+        model = made("smollm3", no_rope_layers=[1, 0])
+        if vectors:
+            with pytest.raises(UserError, match=r"SmolLM3Attention rotates .* vectors=False"):
+                add_relation_bias(model, vectors=True)
+        assert torch.isfinite(states(add_relation_bias(model), inputs(model))).all()
+
+
+def test_vectors_of_rotated_queries_that_an_older_version_saved_are_refused(tmp_path):
+    for model_type in ("bert", "llama"):
+        model = add_relation_bias(made(model_type), labels=LABELS, vectors=True)
+        del model.config.relation_bias["unrotated"]
+        model.save_pretrained(tmp_path / model_type)
+    from_pretrained(AutoModel, tmp_path / "bert")
+    with pytest.raises(UserError, match="an older version trained these vectors"):
+        from_pretrained(AutoModel, tmp_path / "llama")
 
 
 @pytest.mark.parametrize("model_type", sorted({*TYPES} - {"albert"}))  # which has none
@@ -222,17 +282,27 @@ def test_biases_of_the_sentence_need_no_parse():
     assert torch.allclose(states(model, batch), states(model, inputs(model)))
 
 
-def test_a_copy_reads_its_own_biases():
-    model = moved(add_relation_bias(made("bart"), labels=LABELS))
+def pickled(model):
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+@pytest.mark.parametrize("model_type", ["bart", "llama"])
+def test_a_copy_reads_its_own_biases(model_type, copied):
+    model = moved(add_relation_bias(made(model_type), labels=LABELS, vectors=True))
     expected = states(model, inputs(model))
-    model_copy = copy.deepcopy(model)
+    model_copy = copied(model)
     for table in tables(model).values():
         torch.nn.init.zeros_(table)
+    assert type(model_copy) is type(model)
     assert torch.equal(states(model_copy, inputs(model)), expected)
 
 
 def test_half_precision_has_no_nan_where_all_pairs_are_masked():
-    model = moved(add_relation_bias(made("llama"), labels=LABELS)).bfloat16()
+    model = moved(add_relation_bias(made("llama").bfloat16(), labels=LABELS, vectors=True))
     output = model(**inputs(model, left=True))[0]  # the first tokens of a causal mask are padding
     output.float().sum().backward()
     assert output.isfinite().all()
@@ -404,6 +474,9 @@ def test_bad_models_are_refused():
         add_relation_bias(made("bert"), "trees")
     with pytest.raises(UserError, match='vectors need kind="tree" or "both"'):
         add_relation_bias(made("bert"), "sequence", vectors=True)
+    for labels in ("nsubj", ["nsubj", "nsubj"]):
+        with pytest.raises(UserError, match="expected a list in which each label stands once"):
+            add_relation_bias(made("bert"), labels=labels)
     with pytest.raises(UserError, match="already"):
         add_relation_bias(add_relation_bias(made("bert")))
     flash = made("bert")

@@ -10,6 +10,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface import add_relation_bias, collate, from_pretrained, text_of
+from fairseq_phrase.methods.relations.huggingface_attention import unrotated
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from tests.support.huggingface_models import (
@@ -58,8 +59,9 @@ def whole(text=TEXT):
     }
 
 
-def loops(module, query, key, value, attention_mask, scaling=None, **_):
+def loops(module, query, key, value, attention_mask, scaling=None, token_rotation=None, **_):
     """Attention pair by pair."""
+    stationary = unrotated(module, query, token_rotation)
     batch, heads, queries, width = query.shape
     words, parse_heads, labels = (PROMPTS[name].tolist() for name in TREES)
     scaling = width**-0.5 if scaling is None else scaling
@@ -77,7 +79,8 @@ def loops(module, query, key, value, attention_mask, scaling=None, **_):
                         name, label = relation(words[b], parse_heads[b], labels[b], i, j)
                         added = number_of(bias, h, name, label)
                         added = added + bias.sequence_bias[h, bucket(j - i)]
-                        k = k + number_of(vectors.key_vectors, slice(None), name, label)
+                        vector = number_of(vectors.key_vectors, slice(None), name, label)
+                        added = added + stationary[b, h, i] @ vector * scaling
                         v = v + number_of(vectors.value_vectors, slice(None), name, label)
                     scores.append(query[b, h, i] @ k * scaling + added)
                     values.append(v)
@@ -112,21 +115,25 @@ def test_a_cache_changes_nothing(model_type, cache):
         sizes = {} if cache is transformers.DynamicCache else {"max_cache_len": 10}
         past = cache(config=model.config, **sizes)
         parts, start = [], 0
-        if model_type != "opt":  # which counts them itself
-            batch["position_ids"] = (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)
         expected = model(**batch).logits
         for end in (2, 5, 6, 8):  # the prompt in two parts
             part = batch | {
                 "input_ids": batch["input_ids"][:, start:end],
                 "attention_mask": batch["attention_mask"][:, :end],
             }
-            if model_type != "opt":
-                part["position_ids"] = batch["position_ids"][:, start:end]
             parts.append(model(**part, past_key_values=past, use_cache=True).logits)
             start = end
     mask = batch["attention_mask"].bool()
     tolerance = 1e-5 if "gemma" in model_type else 1e-10
     torch.testing.assert_close(torch.cat(parts, 1)[mask], expected[mask], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen2", "gemma3_text", "gpt_neox"])
+def test_padding_on_the_left_changes_nothing_where_positions_are_rotated(model_type):
+    model = decoder(model_type)
+    with torch.no_grad():
+        actual, expected = model(**PROMPTS).logits[1, 2:], model(**ALONE).logits[0]
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("model_type", ["llama", "qwen2"])
@@ -190,6 +197,12 @@ def test_prompts_and_responses_are_collated():
     assert batch["src_words"].tolist() == [[-1, 0, 1, 1, -2, -2, -2]]
     with pytest.raises(UserError, match="sentence 0: 4 words have tokens"):
         collate(Tokenized(), parses[:1], LABELS)
+    for labels in ("nsubj", [*LABELS, "det"]):
+        with pytest.raises(UserError, match="expected a list in which each label stands once"):
+            collate(Tokenized(), parses[:1], labels, only_prompts=True)
+    for texts in ("a", ["a", "b"]):
+        with pytest.raises(UserError, match="expected a list of 1 texts"):
+            collate(Tokenized(), parses[:1], LABELS, texts=texts)
 
 
 SENTENCE = ParsedSentence(

@@ -182,6 +182,8 @@ def test_options_are_added_to_the_users():
     options = lora_options(model, r=4, modules_to_save=["head", "relation_bias"])
     assert options == {"r": 4, "modules_to_save": ["relation_bias", "head"]}
     assert lora_options(biased()) == {"modules_to_save": MODULES}
+    with pytest.raises(UserError, match="modules_to_save='head': expected a list of names"):
+        lora_options(model, modules_to_save="head")
     for function in (lora_options, lambda stock: parameter_groups(stock, 1e-3, 1e-2)):
         with pytest.raises(UserError, match="has no relation biases: add_relation_bias first"):
             function(transformers.BertModel(small_config("bert")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from types import SimpleNamespace
 
 import peft
@@ -331,6 +332,14 @@ def test_outputs_are_those_that_the_caller_wants(model_type):
     assert isinstance(as_tuple, tuple)
     assert len(as_tuple) == count
     assert_same(as_tuple[0], model(**inputs).loss)
+
+
+def test_a_model_with_biases_and_losses_is_pickled():
+    model = add_tree_losses(add_relation_bias(new_model("m2m_100")).eval(), *all_losses())
+    loaded = pickle.loads(pickle.dumps(model))
+    assert type(loaded) is type(model)
+    assert torch.equal(loaded(**batch(model)).loss, model(**batch(model)).loss)
+    assert type(remove_tree_losses(loaded)) is type(remove_tree_losses(model))
 
 
 def test_without_its_losses_a_model_is_what_it_was():

@@ -8,6 +8,7 @@ hands on to the attention. They become small integers, with one more number for 
 
 from __future__ import annotations
 
+import sys
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -31,6 +32,8 @@ ATTENTION = "fairseq_phrase_sdpa"
 PROBE = "fairseq_phrase_sdpa_probe"
 #: The keyword argument of a model's layers that has the relations of the batch.
 RELATIONS = "token_relations"
+#: The keyword argument of an attention with the cosines and sines of its rotation by positions.
+ROTATION = "token_rotation"
 _NUM_PROBED = 4
 #: The attentions that were called, while :func:`self_attentions` looks for them.
 _CALLS: ContextVar[list[Any]] = ContextVar("attentions that were called")
@@ -78,6 +81,7 @@ def attend(
     scaling: float | None = None,
     position_bias: Tensor | None = None,
     token_relations: BatchRelations | None = None,
+    token_rotation: Any = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
     """Attend as ``sdpa``, with the biases of a module that has them.
@@ -89,6 +93,7 @@ def attend(
         attention_mask: from :func:`make_mask`. Shape: (batch or 1, 1, queries, keys), bool
         position_bias: the model's own biases (T5). Shape: (batch or 1, heads, queries, keys)
         token_relations: the batch's relations, a keyword argument of all layers.
+        token_rotation: from :func:`hand_on_rotation`.
 
     Returns:
         The attended values, of shape (batch, queries, heads, head width), and None.
@@ -132,8 +137,9 @@ def attend(
         of_edges = None
         if edges is not None:
             of_edges = EdgeVectors(edges, *(_label_vectors(side, edges, query) for side in sides))
+        stationary = unrotated(module, query, token_rotation)
         attended = attend_with_vectors(
-            query, key, value, added, trees, keys, values, dropout, scaling, of_edges
+            query, stationary, key, value, added, trees, keys, values, dropout, scaling, of_edges
         )
     else:
         attended, _ = biased_attention(query, key, value, added, dropout, scale=scaling)
@@ -170,8 +176,37 @@ def _is_mask(mask: Tensor | None) -> bool:
     return mask is None or (mask.dtype == torch.bool and mask.dim() == 4 and mask.size(1) == 1)
 
 
+def hand_on_rotation(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Hand the rotation by positions, an argument of attentions, on to :func:`attend`."""
+    if RELATIONS in kwargs and kwargs.get("position_embeddings") is not None:
+        kwargs[ROTATION] = kwargs["position_embeddings"]
+    return args, kwargs
+
+
+def unrotated(module: Any, query: Tensor, rotation: Any) -> Tensor:
+    """Undo the rotation of queries by positions (RoPE): what vectors add depends on relations only.
+
+    Args:
+        module: an attention. The function of its file rotates, in the layout of its columns.
+        query: Shape: (batch, heads, queries, head width)
+        rotation: cosines and sines of the first columns, or of the last (DeepSeek's latent attention),
+            which may be scaled (YaRN); None if there is no rotation.
+            Shape of each: (batch or 1, queries, columns)
+    """
+    if rotation is None:
+        return query
+    cosines, sines = rotation
+    rotate = sys.modules[type(module).__module__].apply_rotary_pos_emb
+    width, size = cosines.size(-1), query.size(-1)
+    start = size - width if hasattr(module, "qk_rope_head_dim") else 0
+    before, columns, after = query.split([start, width, size - start - width], -1)
+    square = cosines * cosines + sines * sines
+    columns, _ = rotate(columns, columns, cosines / square, -sines / square)
+    return torch.cat((before, columns, after), -1)
+
+
 def attend_with_vectors(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, relations: Tensor,
+    query: Tensor, stationary: Tensor, key: Tensor, value: Tensor, bias: Tensor, relations: Tensor,
     keys: Tensor, values: Tensor, dropout: float = 0.0, scaling: float | None = None,
     labels: EdgeVectors | None = None,
 ) -> Tensor:  # fmt: skip
@@ -180,6 +215,7 @@ def attend_with_vectors(
     Args:
         query, key, value: values may have another width than keys.
             Shape of each: (batch, heads, tokens, head width)
+        stationary: the queries for the vectors, before a rotation by positions. Its shape is the same.
         bias: Shape: (batch or 1, heads, tokens, tokens)
         relations: number of each pair's vectors; larger numbers have the last.
             Shape: (batch, tokens, tokens), int64
@@ -191,9 +227,9 @@ def attend_with_vectors(
     """
     index = relations.clamp(max=len(keys) - 1)[:, None].expand(*query.shape[:3], -1)
     scores = scaled_scores(query, key, scaling) + bias
-    scores = scores + scaled_scores(query, keys, scaling).gather(3, index)
+    scores = scores + scaled_scores(stationary, keys, scaling).gather(3, index)
     if labels is not None:
-        scores = scores + labels.edges.spread(scaled_scores(query, labels.keys, scaling))
+        scores = scores + labels.edges.spread(scaled_scores(stationary, labels.keys, scaling))
     weights = drop_out(scores.softmax(-1), dropout).to(value.dtype)
     of_relations = weights.new_zeros(*query.shape[:3], len(keys)).scatter_add(3, index, weights)
     attended = weights @ value + of_relations @ values
@@ -243,6 +279,7 @@ def add_tables(
     tables: dict[str, nn.Module] = {"relation_bias": bias}
     if vectors:
         tables["relation_vectors"] = RelationVectors(sizes, num_labels, of_graph)
+        module.register_forward_pre_hook(hand_on_rotation, with_kwargs=True)
     for name, table in tables.items():
         setattr(module, name, table.to(device=weight.device, dtype=weight.dtype))
 
@@ -259,19 +296,50 @@ def _record(
     return _for_queries(query, value).transpose(1, 2), None
 
 
-def self_attentions(encoder: Any) -> dict[Any, AttentionSizes]:
+def rotates(model: nn.Module) -> bool:
+    """Return whether a model rotates queries and keys by positions (RoPE)."""
+    return any("Rotary" in type(module).__name__ for module in model.modules())
+
+
+def _check_rotation(module: Any, query: Tensor, rotation: Any) -> None:
+    """Check for tokens at several positions that their queries without rotation are the same.
+
+    Raises:
+        UserError: the rotation is unknown, or an attention does not rotate by it.
+    """
+    try:
+        query = unrotated(module, query, rotation)
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        rotation = None
+    tolerance = max(8 * torch.finfo(query.dtype).eps, 1e-4) * query.abs().max()
+    difference = (query - query[:, :, :1]).abs().max()
+    if rotation is None or not difference <= tolerance or tolerance == 0:
+        raise UserError(
+            f"{type(module).__name__} rotates queries by positions in a way that vectors cannot undo; "
+            "with vectors=False, it takes biases"
+        )
+
+
+def self_attentions(encoder: Any, vectors: bool = False) -> dict[Any, AttentionSizes]:
     """Find an encoder's self-attentions and their sizes.
 
-    The encoder reads four tokens, and transformers calls the attention :data:`PROBE`, which was set.
+    The encoder reads two tokens, each four times, and transformers calls the attention :data:`PROBE`,
+    which was set.
+
+    Args:
+        vectors: whether attentions are to have vectors of relations.
 
     Raises:
         UserError: the encoder cannot take biases, with the reason.
     """
     calls: list[Any] = []
     device = next(encoder.parameters()).device
-    tokens = torch.ones(1, _NUM_PROBED, dtype=torch.long, device=device)
+    # The states of padding, which token 1 may be, are 0, and show no rotation.
+    tokens = torch.tensor([[1], [2]], device=device).expand(-1, _NUM_PROBED)
     training = encoder.training
     variable = _CALLS.set(calls)
+    hooks = [m.register_forward_pre_hook(hand_on_rotation, with_kwargs=True)
+             for m in encoder.modules()]  # fmt: skip
     try:
         with torch.no_grad():
             encoder.eval()(input_ids=tokens, **{RELATIONS: BatchRelations("sequence")})
@@ -281,10 +349,12 @@ def self_attentions(encoder: Any) -> dict[Any, AttentionSizes]:
         raise UserError(f"its encoder does not read token numbers ({error})") from None
     finally:
         _CALLS.reset(variable)
+        for hook in hooks:
+            hook.remove()
         encoder.train(training)
     if not calls:
         raise UserError("its attention is not called by transformers' AttentionInterface")
-    sizes = {}
+    sizes, is_rotary = {}, rotates(encoder)
     for module, query, key, value, mask, options in calls:
         name = type(module).__name__
         if (query.size(2), key.size(2)) != (_NUM_PROBED, _NUM_PROBED):
@@ -296,5 +366,7 @@ def self_attentions(encoder: Any) -> dict[Any, AttentionSizes]:
         for option, reason in _NOT_IN_SDPA.items():
             if options.get(option) is not None:
                 raise UserError(f"{name} {reason}")
+        if vectors and (is_rotary or ROTATION in options):
+            _check_rotation(module, query, options.get(ROTATION))
         sizes[module] = AttentionSizes(query.size(1), key.size(3), value.size(3))
     return sizes
