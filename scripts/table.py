@@ -25,7 +25,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -124,9 +124,12 @@ class Runner:
         with ThreadPoolExecutor(self._jobs) as pool:
             try:
                 futures = {pool.submit(self.in_slot, run): run for run in remaining}
-                for future in as_completed(futures):
-                    if (error := future.exception()) is not None:
-                        self.failures[str(futures[future])] = str(error)
+                pending = set(futures)
+                while pending:  # a signal that comes just before a wait without a timeout is lost
+                    done, pending = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        if (error := future.exception()) is not None:
+                            self.failures[str(futures[future])] = str(error)
             finally:
                 self._stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)

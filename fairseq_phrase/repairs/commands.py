@@ -160,7 +160,8 @@ def let_tasks_choose_optimizers(original: _Function, self: Trainer) -> None:
     ``--fp16`` ends with an assertion of torch.
     """
     common = self.cfg.common
-    if common.fp16 and not common.memory_efficient_fp16 and not self.cuda:
+    flattens = common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads)
+    if flattens and not self.cuda:
         raise UserError("--fp16 trains on GPUs only: take --bf16, or leave it out")
     with getattr(self.task, "optimizer_classes", nullcontext)():
         original(self)
