@@ -79,8 +79,9 @@ own_make_data() {
 
 own_make_reports() {
     # Kept results have the scores without the trees and the dictionary.
-    [[ -n $REPORT_ONLY && ! ( -e $TEST.$SOURCE.conllu && -e $TRANSLATIONS ) ]] || run python scripts/glosses.py score "$OUT/rows" \
-        "$TRAIN.$SOURCE" "$TEST.$SOURCE" --reference "$TEST.$TARGET" --dictionary "$TRANSLATIONS"
+    [[ -n $REPORT_ONLY && ! ( -e $TEST.$SOURCE.conllu && -e $TRANSLATIONS ) ]] ||
+        run python scripts/glosses.py score "$OUT/rows" "$TRAIN.$SOURCE" "$TEST.$SOURCE" \
+            --reference "$TEST.$TARGET" --dictionary "$TRANSLATIONS"
     make_reports
 }
 . "$(dirname "$0")/run_table.sh"

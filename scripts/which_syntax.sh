@@ -35,7 +35,7 @@ choose() {
     NAME=$CORPUS.$DIRECTION
     # The synthetic corpus has few words.
     [ -n "$VOCAB_SIZE" ] || { VOCAB_SIZE=4000; [ "$CORPUS" != synthetic ] || VOCAB_SIZE=1000; }
-    # Kept runs have a record of what their corpus uses.
+    # Not all options, as in other tables: kept runs have these records, of what their corpus reads.
     SETTINGS="corpus=$CORPUS direction=$DIRECTION setting=$SETTING vocab-size=$VOCAB_SIZE"
     if [ "$CORPUS" = synthetic ]; then
         NAME+=.$TREES SETTINGS+=" trees=$TREES" WHAT="synthetic corpus, $TREES trees, $TRAIN_LINES pairs"

@@ -19,7 +19,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fairseq_phrase.checkpoints.guards import guard_checkpoints
 from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
-from fairseq_phrase.checkpoints.options import check_name
+from fairseq_phrase.checkpoints.options import check_name, name_of
 from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.data.store.data_directory import languages_in_names
 from fairseq_phrase.data.store.identity import Tolerance, check_identity
@@ -65,10 +65,7 @@ class SavedModel:
         Args:
             section: ``model`` or ``task``.
         """
-        part = getattr(self.state["cfg"], section)
-        # A model without a data class has only the name of its architecture.
-        name = getattr(part, "_name", None) or getattr(part, "arch", None)
-        return None if name is None else str(name)
+        return name_of(getattr(self.state["cfg"], section))
 
 
 def register() -> None:

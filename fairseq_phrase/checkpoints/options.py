@@ -70,12 +70,25 @@ def sections_of(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
     return model, task
 
 
+def name_of(cfg: Any) -> str | None:
+    """Return the name of a model or a task; a model without a data class has only its architecture's.
+
+    Args:
+        cfg: a checkpoint's configuration of its model or task.
+    """
+    name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+    return None if name is None else str(name)
+
+
 def check_name(part: str, name: object, path: str | Path) -> None:
     """Check that the model or the task of a checkpoint is registered.
 
     Args:
         part: ``model`` or ``task``.
         path: the checkpoint's file.
+
+    Raises:
+        UserError: it is not.
     """
     if name not in (ARCH_MODEL_REGISTRY if part == "model" else TASK_REGISTRY):
         unknown = (

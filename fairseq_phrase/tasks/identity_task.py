@@ -11,7 +11,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
 from fairseq_phrase.checkpoints.identity import begin_neutrally, prune
-from fairseq_phrase.checkpoints.options import check_name, model_entries, task_entries
+from fairseq_phrase.checkpoints.options import check_name, model_entries, name_of, task_entries
 from fairseq_phrase.checkpoints.pretrained import begin_from_checkpoint, scaled_step, take_options
 from fairseq_phrase.data.store.identity import (
     OF_EACH_MODEL,
@@ -89,9 +89,7 @@ class IdentifiedTask(UpdateTask):
                 take_options(cfg, Path(self.cfg.pretrained_model))
             take_configuration(cfg)
         else:
-            check_name(
-                "model", getattr(cfg, "_name", None) or getattr(cfg, "arch", None), "the checkpoint"
-            )
+            check_name("model", name_of(cfg), "the checkpoint")
         self._labels_asked_for = set()
         model = super().build_model(cfg, from_checkpoint)
         trained = self._loaded[-1] if from_checkpoint and self._loaded else None
